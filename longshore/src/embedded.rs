@@ -33,8 +33,8 @@ use tokio::time::timeout;
 #[cfg(feature = "worker")]
 use crate::Worker;
 use crate::{
-    Cluster, DirectoryStopped, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher,
-    PublisherFailed, PublisherInfo, PublisherOptions, ReplicaStartError, ResolverServer,
+    Cluster, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher, PublisherFailed,
+    PublisherInfo, PublisherOptions, ReplicaStartError, ReplicaStopped, ResolverServer,
     ResolverTiming, ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
@@ -103,7 +103,7 @@ pub enum StartError {
 pub enum SystemFailed {
     /// A replica of the resolver failed.
     #[error("a replica of the resolver stopped")]
-    Replica(#[from] DirectoryStopped),
+    Replica(#[from] ReplicaStopped),
     /// The publisher failed. Its journal has everything that it acknowledged.
     #[error(transparent)]
     Publisher(#[from] PublisherFailed),
@@ -206,7 +206,7 @@ pub struct RunningReplica {
     address: SocketAddr,
     memory: MemoryBounds,
     status_handle: StatusHandle,
-    serving: ServiceTask<DirectoryStopped>,
+    serving: ServiceTask<ReplicaStopped>,
 }
 
 impl RunningReplica {
@@ -251,7 +251,7 @@ impl RunningReplica {
     }
 
     /// Stops the replica.
-    pub async fn stop(self) -> Result<(), DirectoryStopped> {
+    pub async fn stop(self) -> Result<(), ReplicaStopped> {
         self.serving.stop().await
     }
 }

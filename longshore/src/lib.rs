@@ -405,10 +405,10 @@ pub use longshore_publisher::{
 pub use longshore_queue::{CutTail, Dropped, LeaseTiming, Opened, RecoveredSnapshot};
 pub use longshore_resolver::{
     BindError, CheckedTerms, Cluster, ClusterPublishers, Column, Declared, Departure,
-    DirectoryStopped, KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent,
-    PathListed, PathTable, PathWatch, Publication, PublicationStatus, PublisherSet, PublisherWatch,
-    ReadClient, ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError,
-    ReplicaStatus, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
+    KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
+    PathWatch, Publication, PublicationStatus, PublisherSet, PublisherWatch, ReadClient,
+    ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaStatus,
+    ReplicaStopped, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
     TermsError, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]

@@ -154,8 +154,8 @@ impl Producer {
         }
         let mut outcomes: Vec<_> =
             receipts.iter().map(|receipt| Err(unanswered(receipt))).collect();
-        while let Some(notify) = tasks.join_next().await {
-            for (index, outcome) in notify.unwrap_or_default() {
+        while let Some(joined) = tasks.join_next().await {
+            for (index, outcome) in joined.unwrap_or_default() {
                 outcomes[index] = outcome;
             }
         }

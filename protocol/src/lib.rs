@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod codec;
+pub mod codes;
 mod fields;
 pub mod fingerprint;
 pub mod frame;
@@ -18,7 +19,6 @@ pub mod messages;
 pub mod name;
 pub mod path;
 pub mod publisher_info;
-pub mod refusal;
 pub mod runs;
 pub mod settings;
 pub mod terms;
@@ -30,6 +30,10 @@ pub mod value;
 
 pub use address::{Address, AddressError, HostAddress};
 pub use codec::{Decode, Encode, Reader, WireError};
+pub use codes::{
+    AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,
+    JobChange, JobState, Refusal, Revoked, SettleOutcome,
+};
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use frame::{Frame, FrameWriter, Messages};
 pub use glob::{Glob, GlobError, GlobPart};
@@ -40,10 +44,6 @@ pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
 pub use publisher_info::{PublisherInfo, PublisherInfoError};
-pub use refusal::{
-    AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,
-    JobChange, JobState, Refusal, Revoked, SettleOutcome,
-};
 pub use runs::Runs;
 pub use settings::QueueSettings;
 pub use terms::{PublicationKind, Terms};

@@ -267,7 +267,7 @@ impl Command {
             Command::Drain { .. } => kind::DRAIN,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
-            Command::DeliveryBudget { .. } => kind::HANDOUTS,
+            Command::DeliveryBudget { .. } => kind::DELIVERY_BUDGET,
         }
     }
 
@@ -446,7 +446,7 @@ impl Command {
                 }
                 Command::Refuse { link, sequence, jobs, refusal: Refusal::decode(r)? }
             }
-            kind::HANDOUTS => Command::DeliveryBudget { budget: r.u64()? },
+            kind::DELIVERY_BUDGET => Command::DeliveryBudget { budget: r.u64()? },
             _ => return Err(unknown),
         })
     }
@@ -472,7 +472,7 @@ mod kind {
     pub(super) const PAUSE: u8 = 16;
     pub(super) const CONFIGURE: u8 = 17;
     pub(super) const REFUSE: u8 = 18;
-    pub(super) const HANDOUTS: u8 = 19;
+    pub(super) const DELIVERY_BUDGET: u8 = 19;
     pub(super) const DRAIN: u8 = 20;
 }
 

@@ -1,4 +1,4 @@
-//! Time, as commands carry it.
+//! The timestamps of a command.
 
 /// A point in time on two clocks. Both are logged with the command; the state reads no clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

@@ -22,7 +22,7 @@ pub use read_client::{
     WATCHED_PATHS_MAX, WatchEnded,
 };
 pub use server::{
-    DirectoryStopped, Limits, LimitsHandle, ReplicaStartError, ResolverServer, ServerOptions,
+    Limits, LimitsHandle, ReplicaStartError, ReplicaStopped, ResolverServer, ServerOptions,
     StatusHandle,
 };
 pub use write_client::{CheckedTerms, PublicationStatus, ReplicaHealth, TermsError, WriteClient};

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::handshake::{self, HandshakeError};
 use crate::link::{Link, LinkTerms, Peer};
 use crate::lookup::LookupError;
-use crate::negotiation::workable;
+use crate::negotiation::clamped_timing;
 use crate::oldest_command::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
@@ -32,8 +32,8 @@ pub enum DialError {
     #[error(transparent)]
     Lookup(#[from] LookupError),
     /// None of the publisher's addresses could be dialled.
-    #[error("{}", each(.0))]
-    Each(Vec<(Address, DialError)>),
+    #[error("{}", describe_failures(.0))]
+    AllAddressesFailed(Vec<(Address, DialError)>),
     /// Another publisher answers at the address.
     #[error("{address} is publisher {}, not {}", found.prefix(), expected.prefix())]
     UnexpectedPublisher {
@@ -114,7 +114,7 @@ pub enum DialError {
 }
 
 /// The reason for each address; the reasons of IP addresses do not name the host they belong to.
-fn each(failures: &[(Address, DialError)]) -> String {
+fn describe_failures(failures: &[(Address, DialError)]) -> String {
     let line = |(address, error): &(Address, DialError)| match (address, error) {
         (Address::Ip(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
         (Address::Host(host), _) => format!("{host}: {error}"),
@@ -143,8 +143,11 @@ pub(crate) async fn dial_ip(
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let stream = connect(address, options.connect_timeout).await?;
-    match timeout(options.handshake_timeout, shake_hands(stream, address, host, handshake, options))
-        .await
+    match timeout(
+        options.handshake_timeout,
+        exchange_handshakes(stream, address, host, handshake, options),
+    )
+    .await
     {
         Ok(link) => link,
         Err(_) => Err(DialError::HandshakeTimeout { address, after: options.handshake_timeout }),
@@ -166,7 +169,7 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
     Ok(stream)
 }
 
-async fn shake_hands(
+async fn exchange_handshakes(
     stream: TcpStream,
     address: SocketAddr,
     host: Option<&HostAddress>,
@@ -222,7 +225,7 @@ fn check(
         return Err(DialError::Version { address, reason });
     }
     // The offered timing is an upper bound, whatever the answer contains.
-    welcome.timing = workable(welcome.timing.agreed(handshake.timing));
+    welcome.timing = clamped_timing(welcome.timing.agreed(handshake.timing));
     welcome.features &= handshake.features;
     Ok(welcome)
 }

@@ -54,7 +54,7 @@ pub(crate) fn answer(
     }
     Ok(Welcome {
         version,
-        timing: workable(timing.agreed(handshake.timing)),
+        timing: clamped_timing(timing.agreed(handshake.timing)),
         frame_bytes_max: u32::try_from(frame_bytes_max.min(FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
         instance: identity.instance,
         epoch: identity.epoch,
@@ -77,7 +77,7 @@ fn common_version(handshake: &Handshake, min: u16, max: u16) -> Result<u16, Refu
 
 /// A timing under which two healthy sides keep a link: no shorter than the minimums, and at least
 /// two heartbeats in a hang timeout.
-pub(crate) fn workable(timing: LinkTiming) -> LinkTiming {
+pub(crate) fn clamped_timing(timing: LinkTiming) -> LinkTiming {
     let hang = timing.hang.max(HANG_MIN);
     LinkTiming { heartbeat: timing.heartbeat.min(hang / 2).max(HEARTBEAT_MIN), hang }
 }
@@ -164,8 +164,14 @@ mod tests {
     fn two_heartbeats_always_fit_into_the_hang_timeout() {
         let millis = Duration::from_millis;
         let rare = LinkTiming { heartbeat: millis(2_000), hang: millis(1_000) };
-        assert_eq!(workable(rare), LinkTiming { heartbeat: millis(500), hang: millis(1_000) });
+        assert_eq!(
+            clamped_timing(rare),
+            LinkTiming { heartbeat: millis(500), hang: millis(1_000) }
+        );
         let frantic = LinkTiming { heartbeat: millis(1), hang: millis(1) };
-        assert_eq!(workable(frantic), LinkTiming { heartbeat: HEARTBEAT_MIN, hang: HANG_MIN });
+        assert_eq!(
+            clamped_timing(frantic),
+            LinkTiming { heartbeat: HEARTBEAT_MIN, hang: HANG_MIN }
+        );
     }
 }

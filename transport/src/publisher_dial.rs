@@ -81,7 +81,7 @@ where
             }
         }
     }
-    Err(DialError::Each(failures))
+    Err(DialError::AllAddressesFailed(failures))
 }
 
 async fn dial_one(
@@ -154,7 +154,10 @@ mod tests {
         assert_eq!(dial(&["jobs-1:1"], &last, never).await.unwrap().peer_address(), at);
         // A name that is advertised no longer is not dialled.
         let moved = dial(&["jobs-2:1"], &last, |_| async move { Ok(vec![loopback(9, 1)]) }).await;
-        assert!(matches!(&moved, Err(DialError::Each(tried)) if tried.len() == 1), "{moved:?}");
+        assert!(
+            matches!(&moved, Err(DialError::AllAddressesFailed(tried)) if tried.len() == 1),
+            "{moved:?}"
+        );
     }
 
     #[tokio::test]

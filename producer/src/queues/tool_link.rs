@@ -226,8 +226,8 @@ fn dispatch(
         let (tag, body) = message?;
         match FromPublisher::decode(tag, body)? {
             Some(FromPublisher::Answer { id, answer }) => {
-                if let Some(asker) = pending.lock().answers.remove(&id) {
-                    let _ = asker.send(answer.map_err(RequestFailure::Refused));
+                if let Some(caller) = pending.lock().answers.remove(&id) {
+                    let _ = caller.send(answer.map_err(RequestFailure::Refused));
                 }
             }
             Some(FromPublisher::Goodbye { reason }) => goodbye = Some(reason),

@@ -79,20 +79,21 @@ impl Queues {
         job: impl Into<JobLocator>,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
-        let name = &job.into();
+        let locator = &job.into();
         let (began, deadline) = (Instant::now(), deadline_after(limit));
-        let target = match &name.publisher {
+        let target = match &locator.publisher {
             Some(prefix) => Target::Prefix(prefix.clone()),
             None => {
                 let mut away = None;
-                let found = tokio::time::timeout_at(deadline, self.locate(name, &mut away)).await;
+                let found =
+                    tokio::time::timeout_at(deadline, self.locate(locator, &mut away)).await;
                 match found {
                     Ok(target) => target?,
                     Err(_) => return Err(timed_out(began, away)),
                 }
             }
         };
-        self.wait_at(&target, name, began, limit).await
+        self.wait_at(&target, locator, began, limit).await
     }
 
     /// Waits for the output of a job of kind `K`, by its receipt, its id or its name: at most for
@@ -121,7 +122,7 @@ impl Queues {
     async fn wait_at(
         &self,
         target: &Target,
-        name: &JobLocator,
+        locator: &JobLocator,
         began: Instant,
         limit: Duration,
     ) -> Result<JobEnd, WaitError> {
@@ -130,7 +131,7 @@ impl Queues {
         loop {
             let answer = self
                 .requester
-                .request_until(target, PatientRequest::JobEnd(name.id), deadline)
+                .request_until(target, PatientRequest::JobEnd(locator.id), deadline)
                 .await;
             match answer {
                 Ok((_, Answer::Job(None))) => return Ok(JobEnd::Gone),
@@ -155,12 +156,12 @@ impl Queues {
     /// error in `away`.
     async fn locate(
         &self,
-        name: &JobLocator,
+        locator: &JobLocator,
         away: &mut Option<String>,
     ) -> Result<Target, JobLookupError> {
         let mut backoff = RetryBackoff::default();
         loop {
-            match self.job(name).await {
+            match self.job(locator).await {
                 Ok(found) => return Ok(Target::Id(found.publisher.id)),
                 Err(
                     why @ (JobLookupError::Unknown { .. }

@@ -139,17 +139,17 @@ fn queue(stat: &QueueStat) -> Vec<Entry> {
 fn queues(store: &Store, now: Now) -> Value {
     let all = store.metrics(now).queues;
     let stats = store.state().first_queue_stats(LISTED_QUEUES_MAX, now);
-    let metric_entry = |stat: QueueStat| {
+    let queue_row = |stat: QueueStat| {
         let path = ("path", Value::from(stat.path.as_str()));
         Value::map(queue(&stat).into_iter().chain([path]))
     };
-    listed("queues", stats.into_iter().map(metric_entry), all)
+    listed("queues", stats.into_iter().map(queue_row), all)
 }
 
 fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
     let is_worker = |link: &LinkUse<'_>| link.role == Role::Worker || !link.patterns.is_empty();
     let all = store.state().link_uses().filter(is_worker).count() as u64;
-    let metric_entry = |link: LinkUse<'_>| {
+    let worker_row = |link: LinkUse<'_>| {
         let session: String = link.session.to_string().chars().take(8).collect();
         let patterns = link.patterns.iter().take(LISTED_PATTERNS_MAX).map(|glob| glob.as_str());
         Value::map([
@@ -163,15 +163,15 @@ fn workers(store: &Store, stats: &OwnerStats<'_>) -> Value {
         ])
     };
     let workers =
-        store.state().link_uses().filter(is_worker).take(LISTED_WORKERS_MAX).map(metric_entry);
+        store.state().link_uses().filter(is_worker).take(LISTED_WORKERS_MAX).map(worker_row);
     listed("workers", workers, all)
 }
 
 /// As many as fit in a value, and the number of the rest.
 fn listed(name: &'static str, all: impl Iterator<Item = Value>, count: u64) -> Value {
     let mut bytes = 0;
-    let fits = |metric_entry: &Value| {
-        bytes += metric_entry.encoded_len().unwrap_or(LISTED_BYTES_MAX);
+    let fits = |row: &Value| {
+        bytes += row.encoded_len().unwrap_or(LISTED_BYTES_MAX);
         bytes < LISTED_BYTES_MAX
     };
     let listed: Vec<Value> = all.take_while(fits).collect();
@@ -233,8 +233,8 @@ mod tests {
             closed_by: Vec::new(),
             settings: Default::default(),
         };
-        let metric_entry = || Value::map(queue(&stat));
-        let all = std::iter::repeat_with(metric_entry).take(LISTED_QUEUES_MAX);
+        let row = || Value::map(queue(&stat));
+        let all = std::iter::repeat_with(row).take(LISTED_QUEUES_MAX);
         assert!(listed("queues", all, 1_000).encoded_len().is_ok());
     }
 }

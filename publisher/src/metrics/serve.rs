@@ -90,8 +90,8 @@ async fn begin(
     match samples.into_iter().next() {
         Some(MetricSample::Now(value)) => match requested.publish(value.clone()) {
             Ok(published) => {
-                let metric_entry = Followed { published, last: value, unfollowed: false };
-                followed.insert(path, metric_entry);
+                let followed_metric = Followed { published, last: value, unfollowed: false };
+                followed.insert(path, followed_metric);
             }
             Err(error) => debug!(%path, %error, "metrics are not published"),
         },
@@ -110,12 +110,12 @@ async fn renew(
     values: &Values,
     source: &mut impl MetricSource,
 ) -> bool {
-    followed.retain(|_, metric_entry| {
-        let is_followed = metric_entry.published.subscribers() > 0;
-        is_followed || !std::mem::replace(&mut metric_entry.unfollowed, true)
+    followed.retain(|_, followed_metric| {
+        let is_followed = followed_metric.published.subscribers() > 0;
+        is_followed || !std::mem::replace(&mut followed_metric.unfollowed, true)
     });
-    followed.values_mut().for_each(|metric_entry| {
-        metric_entry.unfollowed &= metric_entry.published.subscribers() == 0
+    followed.values_mut().for_each(|followed_metric| {
+        followed_metric.unfollowed &= followed_metric.published.subscribers() == 0
     });
     if followed.is_empty() {
         return true;
@@ -125,7 +125,7 @@ async fn renew(
     let mut batch = values.batch();
     let mut ended = Vec::new();
     for (path, samples) in paths.into_iter().zip(samples) {
-        let Some(metric_entry) = followed.get_mut(&path) else { continue };
+        let Some(followed_metric) = followed.get_mut(&path) else { continue };
         let value = match samples {
             MetricSample::Now(value) => value,
             MetricSample::Last(value) => {
@@ -137,9 +137,9 @@ async fn renew(
                 continue;
             }
         };
-        if value != metric_entry.last {
-            metric_entry.last = value.clone();
-            if let Err(error) = batch.update(&metric_entry.published, value) {
+        if value != followed_metric.last {
+            followed_metric.last = value.clone();
+            if let Err(error) = batch.update(&followed_metric.published, value) {
                 debug!(%path, %error, "metrics are not published");
             }
         }

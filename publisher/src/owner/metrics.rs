@@ -32,11 +32,11 @@ impl Owner {
             since: &|link| self.router.since(link),
             is_quiet: &|link| self.quiet_requests.is_quiet(link),
         };
-        let metric_entry = |metric: &Option<_>| match metric {
+        let sample = |metric: &Option<_>| match metric {
             Some(metric) => collect(metric, &self.store, now, &stats),
             None => MetricSample::Nothing("a publisher has no such metrics".to_owned()),
         };
-        let samples = request.metrics.iter().map(metric_entry).collect();
+        let samples = request.metrics.iter().map(sample).collect();
         let number = self.metrics.waiting.push(samples, request.answer);
         self.store.answer_when_durable(now, METRICS_LINK, number);
     }

@@ -1,4 +1,4 @@
-//! Defaults, as their program uses them.
+//! Handles for defaults, and for the values that subscribers request below them.
 
 use std::sync::Arc;
 

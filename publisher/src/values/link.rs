@@ -98,7 +98,7 @@ pub(super) async fn pump(shared: Arc<Shared>, number: LinkNumber, handle: LinkHa
         () = room => {}
         () = handle.0.ending.cancelled() => {
             if timeout(GOODBYE_WAIT, sender.closed()).await.is_err() {
-                sender.cut("it did not take its farewell");
+                sender.cut("the goodbye was not sent in time");
             }
         }
         _ = sender.closed() => {}

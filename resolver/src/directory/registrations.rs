@@ -2,9 +2,9 @@
 //! digest for each bucket, write again only the buckets that differ, and remove what is not written
 //! again in those.
 //!
-//! A bucket has the keys whose hash begins with its number, so neighbours add up to a coarser
-//! bucket. With 256 keys to each, their number grows 16-fold; they are split one at a time, some
-//! with every few new keys.
+//! A bucket has the keys whose hash begins with its number, so adjacent buckets merge into one
+//! of the coarser level. With 256 keys to each, their number grows 16-fold; they are split one at a
+//! time, some with every few new keys.
 //!
 //! The hash of the buckets is public: anybody can choose paths that all fall into one. So entries
 //! of a bucket far above its share are found by a hash keyed with the replica's secret, such a
@@ -97,7 +97,7 @@ impl Entries {
         }
     }
 
-    fn insert(&mut self, entry: Entry, by: EntryHasher) {
+    fn insert(&mut self, entry: Entry, hasher: EntryHasher) {
         match self {
             Entries::Few(entries) if entries.len() < INDEXED_FROM => {
                 if entries.len() == entries.capacity() {
@@ -109,34 +109,34 @@ impl Entries {
             Entries::Few(entries) => {
                 let mut many = HashTable::with_capacity(2 * INDEXED_FROM);
                 for &entry in entries.iter().chain(&[entry]) {
-                    many.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+                    many.insert_unique(hasher.hash(entry), entry, |&entry| hasher.hash(entry));
                 }
                 *self = Entries::Many(many);
             }
             Entries::Many(entries) => {
-                entries.insert_unique(by.hash(entry), entry, |&entry| by.hash(entry));
+                entries.insert_unique(hasher.hash(entry), entry, |&entry| hasher.hash(entry));
             }
         }
     }
 
     /// False if it is not there.
-    fn remove(&mut self, entry: Entry, by: EntryHasher) -> bool {
+    fn remove(&mut self, entry: Entry, hasher: EntryHasher) -> bool {
         let is_it = |other: &Entry| other & !WRITTEN == entry;
         match self {
             Entries::Few(entries) => {
                 entries.iter().position(is_it).map(|at| entries.swap_remove(at)).is_some()
             }
             Entries::Many(entries) => {
-                entries.find_entry(by.hash(entry), is_it).map(|found| found.remove()).is_ok()
+                entries.find_entry(hasher.hash(entry), is_it).map(|found| found.remove()).is_ok()
             }
         }
     }
 
-    fn find(&mut self, entry: Entry, by: EntryHasher) -> Option<&mut Entry> {
+    fn find(&mut self, entry: Entry, hasher: EntryHasher) -> Option<&mut Entry> {
         let is_it = |other: &Entry| other & !WRITTEN == entry;
         match self {
             Entries::Few(entries) => entries.iter_mut().find(|other| is_it(other)),
-            Entries::Many(entries) => entries.find_mut(by.hash(entry), is_it),
+            Entries::Many(entries) => entries.find_mut(hasher.hash(entry), is_it),
         }
     }
 
@@ -181,7 +181,7 @@ pub(super) struct Registrations {
     rewritings: u64,
     /// The rest of a bucket that is being emptied.
     emptied: Vec<Entry>,
-    by: EntryHasher,
+    hasher: EntryHasher,
 }
 
 /// The hash of entries within a bucket.
@@ -202,10 +202,10 @@ impl EntryHasher {
 }
 
 impl Registrations {
-    pub(super) fn new(by: EntryHasher) -> Registrations {
+    pub(super) fn new(hasher: EntryHasher) -> Registrations {
         Registrations {
             emptied: Vec::new(),
-            by,
+            hasher,
             level: 0,
             buckets: vec![Bucket::default()],
             finer: None,
@@ -224,9 +224,9 @@ impl Registrations {
     /// Adds a registration that was not there.
     pub(super) fn insert(&mut self, registration: Registration, digest_entry: DigestEntry) {
         let written = if self.is_rewriting(digest_entry.key) { WRITTEN } else { 0 };
-        let (entry, by) = (registration.entry() | written, self.by);
+        let (entry, hasher) = (registration.entry() | written, self.hasher);
         let bucket = self.bucket(digest_entry.key);
-        bucket.entries.insert(entry, by);
+        bucket.entries.insert(entry, hasher);
         bucket.digest.add(digest_entry.key, digest_entry.terms);
         self.len += 1;
         self.keys_since_split += 1;
@@ -234,9 +234,9 @@ impl Registrations {
 
     /// Removes a registration.
     pub(super) fn remove(&mut self, registration: Registration, digest_entry: DigestEntry) {
-        let by = self.by;
+        let hasher = self.hasher;
         let bucket = self.bucket(digest_entry.key);
-        if !bucket.entries.remove(registration.entry(), by) {
+        if !bucket.entries.remove(registration.entry(), hasher) {
             return;
         }
         bucket.digest.remove(digest_entry.key, digest_entry.terms);
@@ -264,8 +264,8 @@ impl Registrations {
     /// Marks a registration as written again.
     pub(super) fn written_again(&mut self, registration: Registration, key: KeyHash) {
         if self.is_rewriting(key) {
-            let (by, entry) = (self.by, registration.entry());
-            if let Some(found) = self.bucket(key).entries.find(entry, by) {
+            let (hasher, entry) = (self.hasher, registration.entry());
+            if let Some(found) = self.bucket(key).entries.find(entry, hasher) {
                 *found |= WRITTEN;
             }
         }
@@ -274,7 +274,7 @@ impl Registrations {
     /// Whether the bucket of this key is being rewritten; its entries then have clean marks.
     fn is_rewriting(&mut self, key: KeyHash) -> bool {
         let Some(rewriting) = &self.rewriting else { return false };
-        if !rewriting.differs(top(key, rewriting.level)) {
+        if !rewriting.differs(bucket_number(key, rewriting.level)) {
             return false;
         }
         let rewritings = self.rewritings;
@@ -310,7 +310,7 @@ impl Registrations {
     fn digests(&self, level: u32) -> Vec<Digest> {
         let mut digests = vec![Digest::default(); 1 << level];
         for (first, bits, bucket) in self.by_hash() {
-            digests[first >> (bits - level)].join(bucket.digest);
+            digests[first >> (bits - level)].merge(bucket.digest);
         }
         digests
     }
@@ -386,7 +386,7 @@ impl Registrations {
             self.finer = Some(Vec::with_capacity(1 << (self.level + step)));
         }
         let bits = self.level + step;
-        let (by, Some(finer)) = (self.by, &mut self.finer) else { return 0 };
+        let (hasher, Some(finer)) = (self.hasher, &mut self.finer) else { return 0 };
         let next = &mut self.buckets[finer.len() >> step];
         if next.entries.len() > SPLIT_KEYS_MAX {
             return 0;
@@ -400,8 +400,8 @@ impl Registrations {
         let moved = bucket.entries.len();
         for &entry in bucket.entries.iter() {
             let digest_entry = digest_entry(Registration::of(entry));
-            let finer_bucket = &mut finer[top(digest_entry.key, bits)];
-            finer_bucket.entries.insert(entry, by);
+            let finer_bucket = &mut finer[bucket_number(digest_entry.key, bits)];
+            finer_bucket.entries.insert(entry, hasher);
             finer_bucket.digest.add(digest_entry.key, digest_entry.terms);
         }
         if finer.len() == 1 << bits {
@@ -417,9 +417,11 @@ impl Registrations {
     }
 
     fn bucket(&mut self, key: KeyHash) -> &mut Bucket {
-        let (coarse, step) = (top(key, self.level), self.step());
+        let (coarse, step) = (bucket_number(key, self.level), self.step());
         match &mut self.finer {
-            Some(finer) if coarse < finer.len() >> step => &mut finer[top(key, self.level + step)],
+            Some(finer) if coarse < finer.len() >> step => {
+                &mut finer[bucket_number(key, self.level + step)]
+            }
             _ => &mut self.buckets[coarse],
         }
     }
@@ -448,7 +450,11 @@ impl Registrations {
             let mut digest = Digest::default();
             for &entry in bucket.entries.iter() {
                 let digest_entry = digest_entry(Registration::of(entry));
-                assert_eq!(top(digest_entry.key, bits), number, "in the bucket of another hash");
+                assert_eq!(
+                    bucket_number(digest_entry.key, bits),
+                    number,
+                    "in the bucket of another hash"
+                );
                 digest.add(digest_entry.key, digest_entry.terms);
             }
             assert_eq!(digest, bucket.digest, "the digest of bucket {number} of {bits} bits");
@@ -463,7 +469,7 @@ impl Rewriting {
 }
 
 /// The number of a key's bucket among 2^`bits`.
-fn top(key: KeyHash, bits: u32) -> usize {
+fn bucket_number(key: KeyHash, bits: u32) -> usize {
     key.bucket(1 << bits)
 }
 

@@ -29,7 +29,7 @@ impl Model {
         let mut digests = vec![Digest::default(); 1 << level];
         for (&registration, &terms) in &self.registered {
             let key = digest_entry(registration, terms).key;
-            digests[top(key, level)].add(key, terms);
+            digests[bucket_number(key, level)].add(key, terms);
         }
         digests
     }
@@ -134,11 +134,11 @@ fn only_buckets_that_differ_are_rewritten_and_the_rest_of_them_removed() {
             let answer = pair.registrations.compare(&digests);
             let level = answer.len().ilog2();
             let differs: BTreeSet<usize> = [1, 2, count + 1]
-                .map(|number| top(digest_entry(registration(number), 0).key, level))
+                .map(|number| bucket_number(digest_entry(registration(number), 0).key, level))
                 .into_iter()
                 .collect();
             let again = desired.registered.iter().filter(|(registration, terms)| {
-                differs.contains(&top(digest_entry(**registration, **terms).key, level))
+                differs.contains(&bucket_number(digest_entry(**registration, **terms).key, level))
             });
             for (&registration, &terms) in again {
                 pair.write(registration, terms);
@@ -213,7 +213,7 @@ fn a_bucket_of_chosen_keys_is_not_split_in_one_step() {
     // Chosen so that all fall into the last of 256 buckets.
     let chosen = (0..)
         .map(registration)
-        .filter(|&registration| top(digest_entry(registration, 0).key, 8) == 255);
+        .filter(|&registration| bucket_number(digest_entry(registration, 0).key, 8) == 255);
     for registration in chosen.take(count) {
         pair.model.registered.insert(registration, 0);
         pair.registrations.insert(registration, digest_entry(registration, 0));

@@ -118,7 +118,7 @@ impl Default for ServerOptions {
 /// Publishers then send everything again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the replica's directory has stopped: {why}")]
-pub struct DirectoryStopped {
+pub struct ReplicaStopped {
     /// For people.
     pub why: String,
 }
@@ -246,7 +246,7 @@ impl ResolverServer {
 
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The
     /// port is free when it returns. Dropping the future ends all of it at once.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), DirectoryStopped> {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ReplicaStopped> {
         let ResolverServer { mut listener, server_loop, events, known, .. } = self;
         // Dropping the sets aborts their tasks.
         let mut file_task = JoinSet::new();
@@ -267,7 +267,7 @@ impl ResolverServer {
                     }
                 }
                 Some(_) = connections.join_next() => {}
-                Some(ended) = loop_task.join_next() => break Err(DirectoryStopped::after(ended)),
+                Some(ended) = loop_task.join_next() => break Err(ReplicaStopped::after(ended)),
             }
         };
         if let Err(error) = &served {
@@ -319,8 +319,8 @@ impl StatusHandle {
     }
 }
 
-impl DirectoryStopped {
-    fn after(ended: Result<(), JoinError>) -> DirectoryStopped {
+impl ReplicaStopped {
+    fn after(ended: Result<(), JoinError>) -> ReplicaStopped {
         let why = match ended.map_err(JoinError::try_into_panic) {
             Ok(()) => String::from("it has no more clients"),
             Err(Ok(panic)) => {
@@ -332,6 +332,6 @@ impl DirectoryStopped {
             }
             Err(Err(error)) => error.to_string(),
         };
-        DirectoryStopped { why }
+        ReplicaStopped { why }
     }
 }

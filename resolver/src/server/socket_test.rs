@@ -17,7 +17,7 @@ use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
-    CheckedTerms, Cluster, DirectoryStopped, PathAnswer, ReadClient, ResolverServer, ServerOptions,
+    CheckedTerms, Cluster, PathAnswer, ReadClient, ReplicaStopped, ResolverServer, ServerOptions,
     WriteClient,
 };
 
@@ -40,7 +40,7 @@ fn quick() -> ResolverTiming {
 pub(crate) struct Replica {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<(), DirectoryStopped>>,
+    task: JoinHandle<Result<(), ReplicaStopped>>,
 }
 
 impl Replica {

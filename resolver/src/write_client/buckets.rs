@@ -203,7 +203,7 @@ impl Buckets {
         while at < POSITIONS && self.len > 0 {
             let (bucket, bits) = self.bucket_at(at);
             if bits >= level {
-                digests[(at >> (32 - level)) as usize].join(bucket.digest);
+                digests[(at >> (32 - level)) as usize].merge(bucket.digest);
             } else {
                 for Entry { hash, terms, .. } in &bucket.entries {
                     digests[hash.bucket(1 << level)].add(*hash, terms.digest());

@@ -49,7 +49,7 @@ async fn a_host_name_is_resolved_at_dial_and_its_addresses_tried_in_order() {
     let link = reach("localhost").await.unwrap();
     assert_eq!(link.peer_address(), listener.local_address());
     let error = reach("nowhere.invalid").await.unwrap_err();
-    let DialError::Each(failures) = &error else { panic!("{error}") };
+    let DialError::AllAddressesFailed(failures) = &error else { panic!("{error}") };
     assert!(matches!(failures[..], [(_, DialError::Lookup(_))]), "{error}");
     assert!(error.to_string().contains("nowhere.invalid"), "{error}");
 }

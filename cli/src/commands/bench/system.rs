@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use longshore::protocol::messages::work::PublisherStatus;
 use longshore::{
-    Cluster, DirectoryStopped, Path, PathAnswer, Queues, ReadClient, ResolverServer, ServerOptions,
+    Cluster, Path, PathAnswer, Queues, ReadClient, ReplicaStopped, ResolverServer, ServerOptions,
     new_id,
 };
 use tempfile::TempDir;
@@ -42,7 +42,7 @@ struct Throwaway {
     publisher: Child,
     /// The publisher's command, for restarts.
     spec: ChildSpec,
-    resolver: JoinHandle<Result<(), DirectoryStopped>>,
+    resolver: JoinHandle<Result<(), ReplicaStopped>>,
     /// Contains the journal; deleted on drop.
     folder: TempDir,
 }

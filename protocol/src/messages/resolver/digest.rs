@@ -97,7 +97,7 @@ impl Digest {
     }
 
     /// Adds a whole disjoint set.
-    pub fn join(&mut self, other: Digest) {
+    pub fn merge(&mut self, other: Digest) {
         self.count = self.count.wrapping_add(other.count);
         self.sum = self.sum.wrapping_add(other.sum);
     }
@@ -114,7 +114,7 @@ impl Digest {
         let each = (digests.len() / buckets.max(1)).max(1);
         let sum = |some: &[Digest]| {
             some.iter().fold(Digest::default(), |mut all, digest| {
-                all.join(*digest);
+                all.merge(*digest);
                 all
             })
         };

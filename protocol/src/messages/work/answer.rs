@@ -4,6 +4,7 @@ use super::feed::FeedPosition;
 use super::job_info::{CheckpointInfo, JobInfo};
 use super::quiet::QuietedWorker;
 use super::status::{PublisherStatus, QueueStat};
+use crate::codes::{DeathReason, JobState, Refusal};
 use crate::fields::{codes, fields};
 use crate::fingerprint::Fingerprint;
 use crate::glob::Glob;
@@ -14,7 +15,6 @@ use crate::limits::{
     QUIETED_WORKERS_MAX,
 };
 use crate::path::Path;
-use crate::refusal::{DeathReason, JobState, Refusal};
 use crate::runs::Runs;
 use crate::settings::QueueSettings;
 

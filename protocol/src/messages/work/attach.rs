@@ -1,8 +1,8 @@
 //! The first messages of a work link.
 
+use crate::codes::Durability;
 use crate::fields::fields;
 use crate::messages::work::Tokens;
-use crate::refusal::Durability;
 
 fields! {
     /// A client's first message. It ends the session's older links and their credits.

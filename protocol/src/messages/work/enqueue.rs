@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::codec::{Encode, Reader, WireError, check_limit};
+use crate::codes::{BatchRefusal, EnqueueOutcome};
 use crate::fields::fields;
 use crate::frame::{Frame, FrameWriter};
 use crate::job::{EntryHead, NewJob};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, BATCH_PAYLOAD_BYTES_MAX};
 use crate::messages::work::tag;
 use crate::path::Path;
-use crate::refusal::{BatchRefusal, EnqueueOutcome};
 use crate::runs::Runs;
 
 /// Replaces the path of a live value in a batch before it is written to the publisher's log: the

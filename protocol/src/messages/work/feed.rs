@@ -7,12 +7,12 @@
 //! unnoticed.
 
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codes::{JobChange, JobState};
 use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::{Epoch, JobId};
 use crate::limits::{FEED_EVENTS_MAX, QUEUES_MAX};
 use crate::path::Path;
-use crate::refusal::{JobChange, JobState};
 
 fields! {
     /// A position in a publisher's history: after that command of that start.

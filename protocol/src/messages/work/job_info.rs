@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::codes::{AttemptOutcome, DeathReason, JobState};
 use crate::fields::fields;
 use crate::fingerprint::Fingerprint;
 use crate::id::{JobId, Token};
@@ -11,7 +12,6 @@ use crate::limits::{
     PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
 };
 use crate::path::Path;
-use crate::refusal::{AttemptOutcome, DeathReason, JobState};
 
 fields! {
     /// The description of a job in a publisher's answers.

@@ -38,10 +38,10 @@ pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled
 pub use status::{JobCounts, PublisherStatus, QueueStat, Room};
 
 use crate::codec::{Encode, Reader};
+use crate::codes::Revoked;
 use crate::fields::messages;
 use crate::frame::FrameWriter;
 use crate::limits::REASON_BYTES_MAX;
-use crate::refusal::Revoked;
 
 messages! {
     /// The tags. 1 is [`crate::messages::HEARTBEAT`].

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::credit::{Tokens, put_token, read_token};
 use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::codes::CheckpointOutcome;
 use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
@@ -11,7 +12,6 @@ use crate::limits::{
     BATCH_BYTES_MAX, CHECKPOINT_BYTES_MAX, PROGRESS_BYTES_MAX, PROGRESSES_MAX, TOKENS_MAX,
 };
 use crate::messages::work::tag;
-use crate::refusal::CheckpointOutcome;
 
 fields! {
     /// Attempts that are about to run, or, on a link that resumes them, are already running. Not

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use super::feed::FeedPosition;
 use super::quiet::WorkerPattern;
 use super::selection::{Filter, Selection};
+use crate::codes::Gate;
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::limits::{BATCH_BYTES_MAX, WORKER_PATTERNS_MAX};
 use crate::path::Path;
-use crate::refusal::Gate;
 use crate::settings::QueueSettings;
 
 fields! {

@@ -1,11 +1,11 @@
 //! Selections of jobs, by id or by their properties.
 
+use crate::codes::{DeathReason, JobState};
 use crate::fields::fields;
 use crate::fingerprint::Fingerprint;
 use crate::glob::Glob;
 use crate::id::JobId;
 use crate::limits::BATCH_JOBS_MAX;
-use crate::refusal::{DeathReason, JobState};
 
 fields! {
     /// The jobs of an action. Each request affects at most 10,000 of the jobs that match a filter:

@@ -12,13 +12,13 @@ use bytes::Bytes;
 
 use super::credit::{put_token, read_token};
 use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
+use crate::codes::SettleOutcome;
 use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
 use crate::job::JobError;
 use crate::limits::{BATCH_BYTES_MAX, RESULT_BYTES_MAX, SETTLES_MAX, WAIT_MS_MAX};
 use crate::messages::work::tag;
-use crate::refusal::SettleOutcome;
 use crate::runs::Runs;
 
 /// How a worker ends a lease.

@@ -1,10 +1,10 @@
 //! Statistics of publishers and queues.
 
+use crate::codes::{Durability, JobState};
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
 use crate::limits::{NAME_BYTES_MAX, PAUSES_MAX};
 use crate::path::Path;
-use crate::refusal::{Durability, JobState};
 use crate::settings::QueueSettings;
 
 fields! {

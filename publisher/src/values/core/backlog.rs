@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use longshore_protocol::messages::values::{ValueRefusal, Written};
 
-/// A backlog entry.
 #[derive(Debug)]
 pub(super) enum BacklogEntry {
     /// Send what this subscription needs at that time: a value, updates, or its end.
@@ -19,7 +18,7 @@ pub(super) enum BacklogEntry {
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     entries: VecDeque<BacklogEntry>,
-    /// Entries sent, ever.
+    /// Entries sent in total.
     sent: u64,
     /// Entries that are not subscriptions.
     answers: usize,
@@ -54,7 +53,7 @@ impl Backlog {
         self.entries.push_front(BacklogEntry::Subscription(subscription));
     }
 
-    /// Entries sent, ever.
+    /// Entries sent in total.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }

@@ -29,7 +29,7 @@ pub(crate) struct Walk {
     file_end: u64,
     seed: u32,
     chunk: Bytes,
-    piece_at: u64,
+    chunk_at: u64,
     /// Bytes read since the page cache was last dropped; none if it should be retained.
     unforgotten: Option<u64>,
 }
@@ -57,7 +57,7 @@ impl Walk {
     pub(crate) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let length = file.len()?;
         let (file_end, chunk) = (length, Bytes::new());
-        Ok(Walk { file, length, file_end, seed, chunk, piece_at: 0, unforgotten: None })
+        Ok(Walk { file, length, file_end, seed, chunk, chunk_at: 0, unforgotten: None })
     }
 
     /// The same for a file that is read once: drops it from the page cache.
@@ -167,7 +167,7 @@ impl Walk {
     fn bytes(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
         let n = n.min(usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX));
         let is_within =
-            at >= self.piece_at && at + n as u64 <= self.piece_at + self.chunk.len() as u64;
+            at >= self.chunk_at && at + n as u64 <= self.chunk_at + self.chunk.len() as u64;
         if !is_within {
             let left = usize::try_from(self.length.saturating_sub(at)).unwrap_or(usize::MAX);
             let size = n.max(CHUNK_BYTES).min(left);
@@ -181,7 +181,7 @@ impl Walk {
             if at + (read as u64) < self.file_end || self.length == self.file_end {
                 chunk.truncate(read);
             }
-            (self.chunk, self.piece_at) = (chunk.freeze(), at);
+            (self.chunk, self.chunk_at) = (chunk.freeze(), at);
             if let Some(bytes) = &mut self.unforgotten {
                 *bytes += read as u64;
                 if *bytes >= FORGET_BYTES {
@@ -189,7 +189,7 @@ impl Walk {
                 }
             }
         }
-        let from = (at - self.piece_at) as usize;
+        let from = (at - self.chunk_at) as usize;
         Ok(self.chunk.slice(from..(from + n).min(self.chunk.len())))
     }
 }

@@ -72,7 +72,7 @@ fn a_request_that_the_replica_ended_early_is_not_up_to_date() {
         scenario.hangs = true;
         scenario.set_desired(keys(30), true);
         let id = scenario.newest_request();
-        // It has done none of twenty, and marks its answer as the last.
+        // It has handled none of the 20 new paths, and marks its answer as the last.
         scenario.step(Event::Received(written_all(id, 5)));
         assert_eq!(scenario.sent.last(), Some(&Sent::Announce));
         assert!(!scenario.core.is_up_to_date() && scenario.core.pending() > 0);

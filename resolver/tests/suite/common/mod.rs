@@ -18,7 +18,7 @@ use longshore_protocol::{
     Epoch, Handshake, LinkTiming, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
 };
 use longshore_resolver::{
-    Cluster, DirectoryStopped, PathAnswer, ReadClient, ResolverServer, ServerOptions, WriteClient,
+    Cluster, PathAnswer, ReadClient, ReplicaStopped, ResolverServer, ServerOptions, WriteClient,
 };
 use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::task::JoinHandle;
@@ -32,7 +32,7 @@ pub const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST)
 /// A replica that follows the protocol.
 pub struct Replica {
     pub address: SocketAddr,
-    task: JoinHandle<Result<(), DirectoryStopped>>,
+    task: JoinHandle<Result<(), ReplicaStopped>>,
 }
 
 impl Replica {

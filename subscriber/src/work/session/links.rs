@@ -163,7 +163,7 @@ impl WorkerSession {
     pub(crate) fn waiting(&self, slot_id: SlotId, waiting: Waiting) {
         let mut state = self.state.lock();
         let at = state.slot(slot_id).key(index_of(waiting.subscription));
-        self.step(&mut state, DurableEvent::Waiting { at, jobs: waiting.jobs });
+        self.step(&mut state, DurableEvent::JobsWaiting { at, jobs: waiting.jobs });
     }
 
     pub(crate) fn settled(&self, slot_id: SlotId, settled: &Settled) {

@@ -30,7 +30,7 @@ use crate::work::state::blocked::BlockedDetector;
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::counts::SubscriptionCounts;
 use crate::work::state::credits::SubscriptionKey;
-use crate::work::state::durable::{Action, DurableSubscription};
+use crate::work::state::durable::{Action, ReconnectingSubscription};
 use crate::work::state::leases::Leases;
 use crate::work::state::pause::PauseDetector;
 use crate::work::state::progress::PendingProgress;
@@ -66,7 +66,7 @@ struct RunClock {
 
 #[derive(Debug)]
 struct State {
-    durable: DurableSubscription,
+    durable: ReconnectingSubscription,
     actions: Vec<Action>,
     published_revision: u64,
     connects: Vec<Connect>,
@@ -229,7 +229,7 @@ impl WorkerSession {
             started: Instant::now(),
             pause_detector: Mutex::default(),
             state: Mutex::new(State {
-                durable: DurableSubscription::new(bound, subscriptions, seed),
+                durable: ReconnectingSubscription::new(bound, subscriptions, seed),
                 actions: Vec::new(),
                 published_revision: 0,
                 connects: Vec::new(),

@@ -1,8 +1,8 @@
 //! At which publishers a worker subscribes, and when a lost link is retried.
 //!
 //! A worker subscribes at every publisher of the watched set, at new ones at once. It forgets a
-//! publisher only when its link is dead, no job of it is held, and a complete set lacks it: a
-//! replica that does not answer, or has incomplete data, closes no link.
+//! publisher only when its link is dead, the worker holds none of its jobs, and a complete
+//! set lacks it: a replica that does not answer, or has incomplete data, closes no link.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 use crate::work::state::credits::{CreditMessage, Credits, SubscriptionBound, SubscriptionKey};
 
 /// A publisher that has restarted is retried within this time, at a random moment: all its workers
-/// learn of it at once.
+/// receive the change at once.
 const RESTART_RETRY_SPREAD: Duration = Duration::from_secs(1);
 
 /// An event of the subscription.
@@ -37,7 +37,7 @@ pub(crate) enum DurableEvent {
     /// The answer to a recall.
     Returned { at: SubscriptionKey, credits: u32 },
     /// The publisher has jobs and no credit.
-    Waiting { at: SubscriptionKey, jobs: u64 },
+    JobsWaiting { at: SubscriptionKey, jobs: u64 },
     /// A grant was withdrawn before it was sent.
     GrantWithdrawn { at: SubscriptionKey, credits: u32 },
     /// An operator requested quiet, or its end.
@@ -101,7 +101,7 @@ pub enum SubscriptionStatus {
 
 /// The state machine: takes events with their time, and returns actions.
 #[derive(Debug)]
-pub(crate) struct DurableSubscription {
+pub(crate) struct ReconnectingSubscription {
     random: StdRng,
     draining: bool,
     credits: Credits,
@@ -129,16 +129,16 @@ struct PublisherEntry {
 enum ConnectionState {
     Connecting,
     Alive { since: Duration },
-    Waiting { until: Duration, busy: bool },
+    RetryAt { until: Duration, busy: bool },
 }
 
-impl DurableSubscription {
+impl ReconnectingSubscription {
     pub(crate) fn new(
         bound: u32,
         subscriptions: Vec<SubscriptionBound>,
         seed: u64,
-    ) -> DurableSubscription {
-        DurableSubscription {
+    ) -> ReconnectingSubscription {
+        ReconnectingSubscription {
             random: StdRng::seed_from_u64(seed),
             draining: false,
             credits: Credits::new(bound, subscriptions),
@@ -167,7 +167,7 @@ impl DurableSubscription {
             DurableEvent::Returned { at, credits } => {
                 self.credits.returned(at, credits, &mut self.messages);
             }
-            DurableEvent::Waiting { at, jobs } => {
+            DurableEvent::JobsWaiting { at, jobs } => {
                 self.credits.waiting(at, jobs, &mut self.messages);
             }
             DurableEvent::GrantWithdrawn { at, credits } => {
@@ -187,7 +187,7 @@ impl DurableSubscription {
     /// The time of the next useful `Tick`.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let until = |entry: &PublisherEntry| match entry.connection {
-            ConnectionState::Waiting { until, .. } => Some(until),
+            ConnectionState::RetryAt { until, .. } => Some(until),
             _ => None,
         };
         self.publishers.values().filter_map(until).min()
@@ -266,7 +266,7 @@ impl DurableSubscription {
             .map(|(id, _)| *id)
             .collect();
         forgotten.into_iter().for_each(|id| self.forget(id, actions));
-        self.update_expected();
+        self.update_connecting_count();
     }
 
     fn attached(&mut self, now: Duration, publisher: PublisherId) {
@@ -302,7 +302,7 @@ impl DurableSubscription {
             let longest = if busy { RETRY_WAIT_BUSY_MAX } else { RETRY_WAIT_MAX };
             retry_wait(entry.attempt, longest, self.random.random())
         };
-        entry.connection = ConnectionState::Waiting { until: now + wait, busy };
+        entry.connection = ConnectionState::RetryAt { until: now + wait, busy };
         let unlisted = entry.can_be_forgotten();
         if self.all_lost.is_none() {
             let reasons: Option<Vec<String>> =
@@ -315,7 +315,7 @@ impl DurableSubscription {
         if forgotten {
             self.forget(publisher, actions);
         }
-        self.update_expected();
+        self.update_connecting_count();
     }
 
     fn drain(&mut self, actions: &mut Vec<Action>) {
@@ -325,8 +325,8 @@ impl DurableSubscription {
         for (id, entry) in &self.publishers {
             match entry.connection {
                 ConnectionState::Alive { .. } => actions.push(Action::Unsubscribe(*id)),
-                ConnectionState::Waiting { busy: false, .. } => idle.push(*id),
-                ConnectionState::Connecting | ConnectionState::Waiting { .. } => {}
+                ConnectionState::RetryAt { busy: false, .. } => idle.push(*id),
+                ConnectionState::Connecting | ConnectionState::RetryAt { .. } => {}
             }
         }
         idle.into_iter().for_each(|id| self.forget(id, actions));
@@ -342,14 +342,14 @@ impl DurableSubscription {
     /// Each attempt uses the address of the latest set.
     fn retry_due(&mut self, now: Duration, actions: &mut Vec<Action>) {
         for entry in self.publishers.values_mut() {
-            if matches!(entry.connection, ConnectionState::Waiting { until, .. } if until <= now) {
+            if matches!(entry.connection, ConnectionState::RetryAt { until, .. } if until <= now) {
                 entry.connection = ConnectionState::Connecting;
                 actions.push(Action::Connect(entry.info.clone()));
             }
         }
     }
 
-    fn update_expected(&mut self) {
+    fn update_connecting_count(&mut self) {
         self.credits.expect(self.expected(), &mut self.messages);
     }
 
@@ -377,7 +377,7 @@ impl PublisherEntry {
     fn update_info(&mut self, now: Duration, info: PublisherInfo, random: &mut StdRng) {
         let newer = info.epoch > self.info.epoch;
         let moved = info.epoch == self.info.epoch && info.addresses != self.info.addresses;
-        if newer && let ConnectionState::Waiting { until, .. } = &mut self.connection {
+        if newer && let ConnectionState::RetryAt { until, .. } = &mut self.connection {
             self.attempt = 0;
             *until = (*until).min(now + RESTART_RETRY_SPREAD.mul_f64(random.random::<f64>()));
         }
@@ -387,7 +387,7 @@ impl PublisherEntry {
     }
 
     fn can_be_forgotten(&self) -> bool {
-        !self.listed && matches!(self.connection, ConnectionState::Waiting { busy: false, .. })
+        !self.listed && matches!(self.connection, ConnectionState::RetryAt { busy: false, .. })
     }
 
     /// The publisher and why it has no link, unless it has one or its first attempt is in progress.

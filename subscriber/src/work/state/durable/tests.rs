@@ -20,7 +20,7 @@ fn info(id: PublisherId, port: u16) -> PublisherInfo {
 
 /// A state machine with a virtual clock.
 struct Scenario {
-    core: DurableSubscription,
+    core: ReconnectingSubscription,
     now: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Scenario {
 
     fn with_seed(bound: u32, seed: u64) -> Scenario {
         Scenario {
-            core: DurableSubscription::new(bound, bounds(bound, &[]), seed),
+            core: ReconnectingSubscription::new(bound, bounds(bound, &[]), seed),
             now: Duration::from_secs(1_000),
         }
     }
