@@ -1,11 +1,12 @@
 //! Logging to standard error, with a filter that can change while a service runs.
 
-use std::fmt;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt, reload};
 
 use crate::failure::UsageError;
 
@@ -24,14 +25,16 @@ impl LogFilter {
     pub(crate) fn start(
         filter: Option<&str>,
         default: &'static str,
+        format: LogFormat,
     ) -> Result<LogFilter, UsageError> {
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(parse(filter.unwrap_or(default)).map_err(UsageError)?)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .with_filter_reloading();
-        let handle = builder.reload_handle();
-        builder.init();
+        let parsed = parse(filter.unwrap_or(default)).map_err(UsageError)?;
+        let (filter, handle) = reload::Layer::new(parsed);
+        let registry = tracing_subscriber::registry().with(filter);
+        let lines = fmt::layer().with_writer(std::io::stderr);
+        match format {
+            LogFormat::Text => registry.with(lines.with_ansi(has_colours())).init(),
+            LogFormat::Json => registry.with(lines.json().flatten_event(true)).init(),
+        }
         let set_filter =
             move |filter: EnvFilter| handle.reload(filter).map_err(|error| error.to_string());
         Ok(LogFilter { set_filter: Arc::new(set_filter), default })
@@ -43,9 +46,41 @@ impl LogFilter {
     }
 }
 
-impl fmt::Debug for LogFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl std::fmt::Debug for LogFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LogFilter").field("default", &self.default).finish_non_exhaustive()
+    }
+}
+
+/// Colours are for terminals, unless `NO_COLOR` is set: <https://no-color.org>.
+fn has_colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+}
+
+/// The format of log lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFormat {
+    Text,
+    /// A JSON object per line, with the event's fields at its top level.
+    Json,
+}
+
+impl LogFormat {
+    /// Parses `text` or `json`.
+    pub(crate) fn parse(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("'{text}' is not a log format; expected text or json")),
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! `longshore`, the program.
 
+#[macro_use]
+mod diagnostics;
 mod arguments;
 mod backoff;
 mod child;
 mod commands;
 mod config;
+mod confirmation;
+mod deadline;
 mod failure;
 mod logging;
 mod output;
@@ -22,6 +26,8 @@ use clap::FromArgMatches as _;
 use crate::arguments::{Check, Command, CommandLine};
 use crate::commands::Context;
 use crate::config::Config;
+use crate::deadline::Deadline;
+use crate::failure::{Failure, FailureKind, UsageError};
 use crate::logging::LogFilter;
 use crate::output::Output;
 
@@ -35,6 +41,11 @@ fn main() -> ExitCode {
         {
             return commands::check::unknown(&error.to_string());
         }
+        Err(error)
+            if error.use_stderr() && wants_json(&std::env::args_os().collect::<Vec<_>>()) =>
+        {
+            return failure::invalid_command_line(&error);
+        }
         Err(error) => error.exit(),
     };
     if let Command::Check(Check { nagios: true }) = line.command {
@@ -43,6 +54,7 @@ fn main() -> ExitCode {
             |()| ExitCode::SUCCESS,
         );
     }
+    diagnostics::set_json(line.global.json);
     failure::exit_code(run(line))
 }
 
@@ -51,12 +63,21 @@ fn is_for_nagios(arguments: &[OsString]) -> bool {
     ["check", "--nagios"].iter().all(|word| arguments.iter().any(|argument| argument == word))
 }
 
+/// Whether a command line that failed to parse asks for JSON.
+fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
 fn run(line: CommandLine) -> anyhow::Result<()> {
     let overrides = line.global.config_overrides();
-    let config = Config::load(&overrides)?;
+    let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
+    let config = Config::load(&overrides)
+        .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?;
     let default_filter = line.command.default_log_filter();
-    let log = LogFilter::start(config.log.value.as_deref(), default_filter)?;
-    let context = Context { config, output: Output::new(line.global.json), overrides, log };
+    let format = config.log_format.value;
+    let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
+    let output = Output::new(line.global.json);
+    let context = Context { config, output, overrides, log, deadline };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use data_encoding::BASE64;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
@@ -158,19 +159,12 @@ pub(crate) fn shown(bytes: &[u8], limit: usize) -> String {
     shown
 }
 
-/// Bytes as JSON: a string if they are UTF-8, otherwise `{"base16": "…"}`.
+/// Bytes as JSON: a string if they are UTF-8, otherwise `{"base64": "…"}`.
 pub(crate) fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => Value::from(text),
-        Err(_) => serde_json::json!({ "base16": base16(bytes) }),
+        Err(_) => serde_json::json!({ "base64": BASE64.encode(bytes) }),
     }
-}
-
-/// Lower-case hexadecimal digits.
-pub(crate) fn base16(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Quotes a word for a shell, if needed.
@@ -266,7 +260,7 @@ impl Progress {
     pub(crate) fn print(&self, text: &str) {
         match &self.kind {
             Kind::Bar(bar) => bar.println(text),
-            Kind::Lines { .. } => eprintln!("{text}"),
+            Kind::Lines { .. } => report!("{text}"),
             Kind::Silent => {}
         }
     }
@@ -339,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_utf_8_become_base16_in_json() {
+    fn bytes_that_are_not_utf_8_become_base64_in_json() {
         assert_eq!(bytes_json(b"a\"b").to_string(), r#""a\"b""#);
-        assert_eq!(bytes_json(&[0xff, 0x0a]).to_string(), r#"{"base16":"ff0a"}"#);
+        assert_eq!(bytes_json(&[0xff, 0x0a]).to_string(), r#"{"base64":"/wo="}"#);
     }
 
     #[test]

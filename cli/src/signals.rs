@@ -56,7 +56,7 @@ impl StopSignal {
                 if count == 1 {
                     // On its own thread: a terminal that blocks output must not delay the
                     // second signal.
-                    let print = || eprintln!("stopping; once more to stop now");
+                    let print = || report!("stopping; once more to stop now");
                     let _ = std::thread::Builder::new().spawn(print);
                 } else if count == 2 {
                     FORCED_EXIT_CODE.store(code, Relaxed);

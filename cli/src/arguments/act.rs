@@ -12,6 +12,7 @@ use longshore::{Backoff, DeathReason, Glob, JobLocator, JobState, Path};
 
 use super::State;
 use crate::backoff::parse_backoff;
+use crate::confirmation::Confirmation;
 use crate::time::{parse_duration, wall_ms};
 
 /// Filters in addition to queue and state.
@@ -63,6 +64,14 @@ fn parse_reason(text: &str) -> Result<DeathReason, String> {
     })
 }
 
+/// The flag of every command that changes jobs, queues or workers.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct DryRun {
+    /// Only print what it would do
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Selection {
     /// Receipts or ids, or one queue pattern like '/jobs/**'
@@ -70,9 +79,8 @@ pub(crate) struct Selection {
     pub(crate) which: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Only count the jobs
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }
 
 #[derive(Args, Debug)]
@@ -80,9 +88,8 @@ pub(crate) struct Confirm {
     /// Receipts or ids
     #[arg(required = true, value_name = "ID")]
     pub(crate) which: Vec<JobLocator>,
-    /// Only count the jobs
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }
 
 // Filters on how a job ended never match here: they are hidden, and refused with the reason.
@@ -99,6 +106,8 @@ pub(crate) struct Cancel {
     /// With a pattern: only jobs in this state
     #[arg(long)]
     pub(crate) state: Option<State>,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Args, Debug)]
@@ -110,9 +119,10 @@ pub(crate) struct Purge {
     pub(crate) state: State,
     #[command(flatten)]
     pub(crate) filters: Filters,
-    /// Only count the jobs
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Args, Debug)]
@@ -154,20 +164,27 @@ pub(crate) enum DeadAction {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rate: Option<u32>,
         /// The payload of a new job that replaces this one
-        #[arg(long, value_name = "TEXT", conflicts_with_all = ["rate", "dry_run"])]
+        #[arg(long, value_name = "TEXT", conflicts_with = "rate")]
         payload: Option<OsString>,
         /// Like --payload, from a file
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "dry_run", "payload"])]
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "payload"])]
         payload_file: Option<PathBuf>,
     },
     /// Delete dead jobs
-    Drop(Selection),
+    Drop {
+        #[command(flatten)]
+        selected: Selection,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Pause {
     /// The queues, including queues created later
     pub(crate) pattern: Glob,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }
 
 #[derive(Args, Debug)]
@@ -178,6 +195,8 @@ pub(crate) struct Resume {
     /// Accept the wall clock after a jump: every publisher resumes what waits for it
     #[arg(long, conflicts_with = "pattern")]
     pub(crate) clock: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }
 
 #[derive(Args, Debug)]
@@ -204,21 +223,29 @@ pub(crate) enum QueueAction {
         path: Path,
         #[command(flatten)]
         settings: Settings,
+        #[command(flatten)]
+        act: DryRun,
     },
     /// Remove all defaults
     Reset {
         /// The queue
         path: Path,
+        #[command(flatten)]
+        act: DryRun,
     },
     /// Refuse new jobs; existing jobs are still delivered
     Close {
         /// The queues, including queues created later
         pattern: Glob,
+        #[command(flatten)]
+        act: DryRun,
     },
     /// Accept new jobs again
     Open {
         /// A pattern that was closed
         pattern: Glob,
+        #[command(flatten)]
+        act: DryRun,
     },
 }
 

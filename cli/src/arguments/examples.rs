@@ -79,7 +79,7 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 19] = [
         "cancel",
         &[
             ("longshore cancel '/jobs/acme/**' --dry-run", "how many it would be"),
-            ("longshore cancel '/jobs/acme/**'", "cancel them"),
+            ("longshore cancel '/jobs/acme/**' --yes", "cancel them without a question"),
         ],
     ),
     (
@@ -90,7 +90,16 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 19] = [
             ("longshore dead revive '/jobs/**' --rate 10", "all again, ten a second"),
         ],
     ),
-    ("purge", &[("longshore purge /jobs/mail --state completed", "delete what has completed")]),
+    (
+        "purge",
+        &[
+            (
+                "longshore purge /jobs/mail --state completed",
+                "asks, then deletes what has completed",
+            ),
+            ("longshore purge '/**' --state dead --older-than 90d --yes", "in a script"),
+        ],
+    ),
     (
         "queue",
         &[

@@ -36,7 +36,7 @@ pub(crate) enum JournalAction {
         /// The index of the last command
         #[arg(long, value_name = "INDEX", default_value_t = u64::MAX, hide_default_value = true)]
         to: u64,
-        /// Include payloads, results, errors and checkpoints: as text, or as {"base16": …} if they
+        /// Include payloads, results, errors and checkpoints: as text, or as {"base64": …} if they
         /// are not UTF-8
         #[arg(long)]
         payloads: bool,

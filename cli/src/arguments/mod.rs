@@ -7,6 +7,7 @@ mod enqueue;
 mod examples;
 mod groups;
 mod journal;
+mod kind;
 mod queries;
 mod service;
 mod values;
@@ -14,13 +15,18 @@ mod work;
 mod workers;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::ConfigOverrides;
+use crate::failure::UsageError;
+use crate::logging::LogFormat;
+use crate::time::parse_duration;
 
 pub(crate) use act::{
-    Cancel, Confirm, Dead, DeadAction, Filters, Pause, Purge, Queue, QueueAction, Resume, Selection,
+    Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
+    Selection,
 };
 pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
@@ -30,9 +36,11 @@ pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, T
 pub(crate) use enqueue::Enqueue;
 pub(crate) use groups::command;
 pub(crate) use journal::{Journal, JournalAction};
+pub(crate) use kind::CommandKind;
 pub(crate) use queries::{Check, Job, Jobs, Stat, State, Tail, Top};
 pub(crate) use service::{
-    Demo, Drain, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher, RunReplica, Up,
+    Demo, Drain, Forget, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher,
+    RunReplica, Up,
 };
 pub(crate) use values::{Publish, Subscribe, Value, ValueAction, Write};
 pub(crate) use work::{TakeOrder, Work};
@@ -71,6 +79,25 @@ pub(crate) struct Global {
     /// longshore_transport=trace
     #[arg(long, global = true, value_name = "FILTER", help_heading = "Options of every command")]
     log: Option<String>,
+    /// The format of log lines: text or json [default: text]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_parser = LogFormat::parse,
+        help_heading = "Options of every command"
+    )]
+    log_format: Option<LogFormat>,
+    /// How long the command may take, like 10s; exit code 3 after it [default: 30s for queries, 60s
+    /// for acts on named things, none where it streams, waits or works through a pattern]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        value_parser = parse_duration,
+        help_heading = "Options of every command"
+    )]
+    timeout: Option<Duration>,
 }
 
 impl Global {
@@ -80,6 +107,21 @@ impl Global {
             resolvers: self.resolver.clone(),
             config: self.config.clone(),
             log: self.log.clone(),
+            log_format: self.log_format,
+        }
+    }
+
+    /// How long a command of this kind may take; none without a limit. An error if the kind has no
+    /// use for a given timeout.
+    pub(crate) fn timeout(&self, kind: CommandKind) -> Result<Option<Duration>, UsageError> {
+        match self.timeout {
+            Some(_) if !kind.accepts_timeout() => {
+                let why = "--timeout has no meaning here: the command runs until it is stopped, \
+                           or needs no running system";
+                Err(UsageError(why.to_owned()))
+            }
+            Some(limit) => Ok(Some(limit)),
+            None => Ok(kind.default_timeout()),
         }
     }
 }
@@ -162,46 +204,6 @@ pub(crate) enum Command {
     /// A subscriber of live values
     #[command(hide = true)]
     BenchValueSubscriber(BenchValuesProcess),
-}
-
-impl Command {
-    /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.
-    /// Short commands log errors only: they print a library's warnings as their own error.
-    pub(crate) fn default_log_filter(&self) -> &'static str {
-        match self {
-            Command::Publisher(Publisher { action: PublisherAction::Run(_) })
-            | Command::Resolver(Resolver { action: ResolverAction::Run(_) }) => "info",
-            Command::Up(_) | Command::Work(_) => "warn",
-            _ => "error",
-        }
-    }
-
-    /// True for commands that make one query and exit: without a resolver they fail at once.
-    pub(crate) fn is_one_shot_query(&self) -> bool {
-        use Command::{
-            Cancel, Confirm, Dead, Job, Jobs, Pause, Purge, Queue, Resume, Stat, Workers,
-        };
-        match self {
-            Job(job) => !job.wait,
-            Command::Directory(Directory { action }) => {
-                !matches!(action, DirectoryAction::Watch(_))
-            }
-            Command::Publisher(Publisher { action }) => matches!(action, PublisherAction::Status),
-            Stat(_) | Jobs(_) | Confirm(_) | Cancel(_) | Dead(_) | Purge(_) | Pause(_)
-            | Resume(_) | Queue(_) | Workers(_) => true,
-            _ => false,
-        }
-    }
-
-    /// True for commands that wait for a replica of the resolver.
-    pub(crate) fn waits_for_a_resolver(&self) -> bool {
-        use Command::{Enqueue, Job, Tail, Top, Value, Work};
-        match self {
-            Work(_) | Enqueue(_) | Job(_) | Tail(_) | Value(_) | Top(_) => true,
-            Command::Directory(Directory { action }) => matches!(action, DirectoryAction::Watch(_)),
-            _ => false,
-        }
-    }
 }
 
 #[cfg(test)]

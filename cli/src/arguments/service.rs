@@ -7,7 +7,9 @@ use clap::{Args, Subcommand};
 use longshore::protocol::Address;
 use longshore::{Durability, Path};
 
+use super::DryRun;
 use crate::config::{parse_address, parse_advertised, parse_durability};
+use crate::confirmation::Confirmation;
 
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
@@ -105,10 +107,17 @@ pub(crate) enum PublisherAction {
     /// Prepare a publisher for removal: it accepts no new jobs, and reports when it has none left
     Drain(Drain),
     /// Stop reporting a missing publisher that will not return; its jobs are lost
-    Forget {
-        /// The publisher's name, its id, or the id's first eight digits
-        name: String,
-    },
+    Forget(Forget),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forget {
+    /// The publisher's name, its id, or the id's first eight digits
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Args, Debug)]
@@ -116,11 +125,13 @@ pub(crate) struct Drain {
     /// The publisher's name, its id, or the id's first eight digits
     pub(crate) name: String,
     /// Wait until all its jobs have ended
-    #[arg(long, conflicts_with = "undo")]
+    #[arg(long, conflicts_with_all = ["undo", "dry_run"])]
     pub(crate) wait: bool,
     /// Accept new jobs again
     #[arg(long)]
     pub(crate) undo: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }
 
 #[derive(Args, Debug)]

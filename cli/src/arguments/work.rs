@@ -51,6 +51,10 @@ pub(crate) struct Work {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) concurrency: u16,
+    /// Jobs that wait here beside the running ones, so that a command that ends finds the next job
+    /// at once; no other worker can take them meanwhile
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) prefetch: u16,
     /// End when no matching job is ready, running or waiting for a retry; exit 1 if any job died
     #[arg(long)]
     pub(crate) until_empty: bool,

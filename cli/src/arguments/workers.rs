@@ -4,6 +4,8 @@ use clap::{Args, Subcommand};
 use longshore::protocol::limits::WORKER_PATTERNS_MAX;
 use longshore::{Glob, WorkerPattern};
 
+use super::DryRun;
+
 #[derive(Args, Debug)]
 pub(crate) struct Workers {
     #[command(subcommand)]
@@ -48,7 +50,6 @@ pub(crate) struct WorkerSelection {
     /// All workers
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only list the workers
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }

@@ -8,13 +8,14 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Cancel, Confirm, Purge, Selection};
+use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection};
+use crate::confirmation::{self, Confirmation};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::grouped;
 
 /// `longshore confirm`
 pub(crate) async fn confirm(arguments: Confirm, context: Context) -> anyhow::Result<()> {
-    on_names(Action::Confirm, &arguments.which, arguments.dry_run, context).await
+    on_names(Action::Confirm, &arguments.which, arguments.act.dry_run, context).await
 }
 
 /// `longshore cancel`
@@ -29,7 +30,8 @@ pub(crate) async fn cancel(arguments: Cancel, context: Context) -> anyhow::Resul
                    ended: there is nothing to cancel";
         return Err(UsageError(why.to_owned()).into());
     }
-    run(Action::Cancel, arguments.selected, state, context).await
+    let selected = arguments.selected;
+    run(Action::Cancel, selected, state, Some(arguments.confirmation), context).await
 }
 
 /// `longshore purge`
@@ -43,7 +45,10 @@ pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<
         return Err(UsageError(why).into());
     }
     let filter = arguments.filters.filter(arguments.pattern, Some(state));
-    on_filter(Action::Drop, "purged", filter, None, arguments.dry_run, context).await
+    let DryRun { dry_run } = arguments.act;
+    let act = FilterAct { action: Action::Drop, done: "purged", filter, per_second: None, dry_run };
+    act.confirmed(Some(arguments.confirmation), &context).await?;
+    act.run(context).await
 }
 
 /// The jobs selected on the command line: by name, or by filter.
@@ -52,53 +57,104 @@ pub(crate) enum JobSelection {
     Filter(Filter),
 }
 
-/// Applies an action to the selected jobs.
+/// Applies an action to the selected jobs. With a confirmation it asks, if a pattern selects them.
 pub(crate) async fn run(
     action: Action,
     selected: Selection,
     state: Option<JobState>,
+    confirmation: Option<Confirmation>,
     context: Context,
 ) -> anyhow::Result<()> {
-    let dry_run = selected.dry_run;
+    let DryRun { dry_run } = selected.act;
     match job_selection(selected, state).map_err(UsageError)? {
         JobSelection::Names(names) => on_names(action, &names, dry_run, context).await,
         JobSelection::Filter(filter) => {
-            on_filter(action, past_participle(action), filter, None, dry_run, context).await
+            let done = past_participle(action);
+            let act = FilterAct { action, done, filter, per_second: None, dry_run };
+            act.confirmed(confirmation, &context).await?;
+            act.run(context).await
         }
     }
 }
 
-/// Applies an action to all jobs that match the filter; with `per_second`, revives them at that
-/// rate. `done` is the action's past participle.
-pub(crate) async fn on_filter(
-    action: Action,
-    done: &str,
-    filter: Filter,
-    per_second: Option<u32>,
-    dry_run: bool,
-    mut context: Context,
-) -> anyhow::Result<()> {
-    let queues = context.queues();
-    let gathered = match per_second {
-        Some(per_second) if !dry_run => queues.revive(filter, per_second).await?,
-        _ => queues.act(action, filter, dry_run).await?,
-    };
-    let total = gathered.total();
-    if context.output.is_json() {
-        context.output.json_pretty(&json!({
-            "action": action.to_string(), "dry_run": dry_run, "done": total.done,
-            "confirmed": confirmed_json(&gathered), "complete": gathered.complete,
-            "missing": missing_json(&gathered.missing),
-        }))?;
-    } else {
-        let per_publisher = gathered
-            .answers
-            .iter()
-            .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
-        print_done(done, dry_run, total.done, per_publisher, &mut context)?;
-        warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+/// An action on all jobs that match a filter.
+pub(crate) struct FilterAct {
+    pub(crate) action: Action,
+    /// The action's past participle.
+    pub(crate) done: &'static str,
+    pub(crate) filter: Filter,
+    /// Revive them at this rate.
+    pub(crate) per_second: Option<u32>,
+    pub(crate) dry_run: bool,
+}
+
+impl FilterAct {
+    /// Asks, if there is a terminal and any job matches; an error unless the answer is yes.
+    async fn confirmed(
+        &self,
+        confirmation: Option<Confirmation>,
+        context: &Context,
+    ) -> anyhow::Result<()> {
+        let Some(confirmation) = confirmation else { return Ok(()) };
+        let what = match self.action {
+            Action::Cancel => "cancel the jobs of a pattern",
+            _ => "delete the jobs of a pattern",
+        };
+        if !confirmation.needs_question(self.dry_run, what)? {
+            return Ok(());
+        }
+        let counted = context.queues().act(self.action, self.filter.clone(), true).await?;
+        warn_of_missing(&counted.missing, counted.complete, &counted.unanswered);
+        if counted.total().done == 0 {
+            return Ok(());
+        }
+        confirmation::ask(&self.question(&counted), &context.deadline).await
     }
-    if gathered.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
+
+    /// The question, from the counts of a dry run.
+    fn question(&self, counted: &PublisherAnswers<ActionReport>) -> String {
+        let total = counted.total();
+        let least = if total.more { "at least " } else { "" };
+        let state = self.filter.state.map(|state| format!("{state} ")).unwrap_or_default();
+        let jobs = if total.done == 1 && !total.more { "job" } else { "jobs" };
+        let verb = if self.action == Action::Cancel { "cancel" } else { "delete" };
+        let queues = match self.filter.pattern.literal() {
+            Some(path) => path.to_string(),
+            None => format!("queues that match '{}'", self.filter.pattern),
+        };
+        let count = grouped(total.done);
+        format!("{verb} {least}{count} {state}{jobs} of {queues}?")
+    }
+
+    /// Applies it at every publisher.
+    pub(crate) async fn run(self, mut context: Context) -> anyhow::Result<()> {
+        let FilterAct { action, done, filter, per_second, dry_run } = self;
+        let queues = context.queues();
+        let gathered = match per_second {
+            Some(per_second) if !dry_run => queues.revive(filter, per_second).await?,
+            _ => queues.act(action, filter, dry_run).await?,
+        };
+        let total = gathered.total();
+        if context.output.is_json() {
+            context.output.json_pretty(&json!({
+                "action": action.to_string(), "dry_run": dry_run, "done": total.done,
+                "more": dry_run && total.more,
+                "confirmed": confirmed_json(&gathered), "complete": gathered.complete,
+                "missing": missing_json(&gathered.missing),
+            }))?;
+        } else {
+            let per_publisher = gathered
+                .answers
+                .iter()
+                .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
+            print_done(done, dry_run, total.done, per_publisher, &mut context)?;
+            if dry_run && total.more {
+                report_note!("a dry run counts 10,000 jobs of a publisher; there are more");
+            }
+            warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+        }
+        if gathered.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
+    }
 }
 
 async fn on_names(
@@ -138,11 +194,11 @@ async fn on_names(
             match end {
                 ActionOutcome::Done { .. } => {}
                 ActionOutcome::NotInState { state, .. } => {
-                    eprintln!("error: job {name} is {state}; {}", applies_to(action));
+                    report_error!("job {name} is {state}; {}", applies_to(action));
                 }
-                ActionOutcome::NotFound => eprintln!("error: no publisher has a job {name}"),
+                ActionOutcome::NotFound => report_error!("no publisher has a job {name}"),
                 ActionOutcome::Unknown => {
-                    eprintln!("error: job {name} is unknown: not every publisher answered");
+                    report_error!("job {name} is unknown: not every publisher answered");
                 }
             }
         }
@@ -247,7 +303,7 @@ mod tests {
 
     fn selected(which: &[&str]) -> Selection {
         let which = which.iter().map(|text| (*text).to_owned()).collect();
-        Selection { which, filters: Default::default(), dry_run: false }
+        Selection { which, filters: Default::default(), act: DryRun::default() }
     }
 
     #[test]
@@ -266,5 +322,38 @@ mod tests {
         assert_eq!(filter.state, dead);
         assert!(job_selection(selected(&["jobs"]), None).is_err());
         assert!(job_selection(selected(&["/a[b]"]), None).is_err());
+    }
+
+    #[test]
+    fn the_question_states_what_and_how_many() {
+        let counted = |jobs: &[u64], more| {
+            let answer = |&done| longshore::PublisherAnswer {
+                publisher: longshore::PublisherInfo {
+                    id: longshore::PublisherId([1; 16]),
+                    epoch: longshore::protocol::Epoch(1),
+                    name: "p".to_owned(),
+                    addresses: Vec::new(),
+                    later: Default::default(),
+                },
+                answer: ActionReport { done, more, ..ActionReport::default() },
+            };
+            PublisherAnswers {
+                complete: true,
+                answers: jobs.iter().map(answer).collect(),
+                missing: Vec::new(),
+                unanswered: Vec::new(),
+            }
+        };
+        let question = |action, pattern, state, jobs: &[u64], more| {
+            let filter = Filter::of(Glob::new(pattern).unwrap()).in_state(state);
+            let act = FilterAct { action, done: "", filter, per_second: None, dry_run: false };
+            act.question(&counted(jobs, more))
+        };
+        let dead = Some(JobState::Dead);
+        assert_eq!(
+            question(Action::Drop, "/jobs/**", dead, &[10_000, 2], true),
+            "delete at least 10,002 dead jobs of queues that match '/jobs/**'?"
+        );
+        assert_eq!(question(Action::Cancel, "/a", None, &[1, 0], false), "cancel 1 job of /a?");
     }
 }

@@ -13,9 +13,9 @@ use longshore::{
 };
 use serde_json::{Value, json};
 
-use super::act::{self, JobSelection};
+use super::act::{self, FilterAct, JobSelection};
 use super::{Context, job, jobs, missing_json, warn_of_missing};
-use crate::arguments::{Dead, DeadAction, Selection};
+use crate::arguments::{Dead, DeadAction, DryRun, Selection};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped, shown};
 use crate::time::show_timestamp;
@@ -48,18 +48,21 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
                 None => revive(selected, rate, context).await,
             }
         }
-        DeadAction::Drop(selected) => act::run(Action::Drop, selected, dead, context).await,
+        DeadAction::Drop { selected, confirmation } => {
+            act::run(Action::Drop, selected, dead, Some(confirmation), context).await
+        }
     }
 }
 
 async fn revive(selected: Selection, rate: Option<u32>, context: Context) -> anyhow::Result<()> {
     let Some(rate) = rate else {
-        return act::run(Action::Revive, selected, Some(JobState::Dead), context).await;
+        return act::run(Action::Revive, selected, Some(JobState::Dead), None, context).await;
     };
-    let dry_run = selected.dry_run;
+    let DryRun { dry_run } = selected.act;
     match act::job_selection(selected, Some(JobState::Dead)).map_err(UsageError)? {
         JobSelection::Filter(filter) => {
-            act::on_filter(Action::Revive, "revived", filter, Some(rate), dry_run, context).await
+            let (action, per_second) = (Action::Revive, Some(rate));
+            FilterAct { action, done: "revived", filter, per_second, dry_run }.run(context).await
         }
         JobSelection::Names(_) => {
             Err(UsageError("--rate goes with a pattern, not with ids".into()).into())
@@ -80,6 +83,7 @@ fn payload_of(text: Option<OsString>, file: Option<PathBuf>) -> anyhow::Result<O
 
 /// Replaces a job by a new one with its headers and options.
 async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> anyhow::Result<()> {
+    let DryRun { dry_run } = selected.act;
     let one = match act::job_selection(selected, None).map_err(UsageError)? {
         JobSelection::Names(names) => <[JobLocator; 1]>::try_from(names).ok(),
         JobSelection::Filter(_) => None,
@@ -91,6 +95,19 @@ async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> a
     };
     let queues = context.queues();
     let old = queues.job(&name).await?;
+    if dry_run {
+        if old.job.state != JobState::Dead {
+            anyhow::bail!("job {name} is {}; only a dead job can be replaced", old.job.state);
+        }
+        let replaces = old.job_ref().to_string();
+        match context.output.is_json() {
+            true => {
+                context.output.json_pretty(&json!({ "replaces": replaces, "dry_run": true }))?
+            }
+            false => context.output.line(format!("{replaces} would be replaced"))?,
+        }
+        return Ok(());
+    }
     let new = NewJob {
         path: old.job.path.clone(),
         id: new_id(),
@@ -139,7 +156,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
         }
         context.output.table(&table)?;
         if merged.more {
-            eprintln!("there are more groups, each with fewer jobs; narrow the pattern");
+            report!("there are more groups, each with fewer jobs; narrow the pattern");
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);

@@ -19,10 +19,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Result<()> {
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await?;
     let PublisherInfo { id, name, .. } = find(&arguments.name, &publishers)?.clone();
+    if arguments.act.dry_run {
+        return show_plan(arguments.undo, &name, id, &mut context).await;
+    }
     if !arguments.undo && publishers.len() == 1 {
-        eprintln!(
-            "note: no other publisher is registered: producers wait, and give up, until one is"
-        );
+        report_note!("no other publisher is registered: producers wait, and give up, until one is");
     }
     let gathered = queues_of(publishers, id).drain(!arguments.undo).await?;
     if gathered.answers.is_empty() {
@@ -64,12 +65,42 @@ pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Resul
             }
             None => {
                 if !std::mem::replace(&mut was_silent, true) {
-                    eprintln!("publisher {name} does not answer; waiting for it");
+                    report!("publisher {name} does not answer; waiting for it");
                 }
             }
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Prints what the command would do.
+async fn show_plan(
+    undo: bool,
+    name: &str,
+    id: PublisherId,
+    context: &mut Context,
+) -> anyhow::Result<()> {
+    let Some(remaining) = read_remaining(context, id).await else {
+        anyhow::bail!("publisher {name} did not report its jobs");
+    };
+    if context.output.is_json() {
+        context.output.json(&json!({
+            "publisher": id.to_string(), "name": name, "dry_run": true,
+            "draining": remaining.draining, "open": remaining.open(),
+        }))?;
+        return Ok(());
+    }
+    let text = match (undo, remaining.draining) {
+        (true, true) => format!("publisher {name} would accept new jobs"),
+        (true, false) => format!("publisher {name} accepts new jobs already"),
+        (false, true) => format!("publisher {name} is being drained already"),
+        (false, false) => format!(
+            "publisher {name} would accept no new jobs; {} would have to end",
+            jobs(remaining.open())
+        ),
+    };
+    context.output.line(text)?;
+    Ok(())
 }
 
 fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId) -> Queues {
@@ -142,7 +173,7 @@ impl Remaining {
             if dead + retained > 0 {
                 let dead = counted(dead, "dead letter");
                 let retained = counted(retained, "ended job");
-                eprintln!("note: its data directory still has {dead} and {retained}");
+                report_note!("its data directory still has {dead} and {retained}");
             }
             return Ok(());
         }
@@ -152,8 +183,8 @@ impl Remaining {
             .line(format!("publisher {name} accepts no new jobs; {jobs} {have} not ended yet"))?;
         if prepared > 0 {
             let wait = if prepared == 1 { "waits" } else { "wait" };
-            eprintln!(
-                "note: {prepared} of them {wait} for confirmation: \
+            report_note!(
+                "{prepared} of them {wait} for confirmation: \
                  longshore jobs '/**' --state prepared"
             );
         }

@@ -1,15 +1,22 @@
 //! `longshore publisher forget`: stops reporting a publisher that will not return.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use longshore::protocol::PublisherInfo;
 use longshore::{KnownPublisher, PublisherId, ReadClient};
 use serde_json::json;
 
 use super::Context;
+use crate::arguments::Forget;
+use crate::confirmation;
 use crate::failure::AlreadyReported;
+use crate::output::printable;
+use crate::time::show_duration;
 
-pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> {
+pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Result<()> {
+    let Forget { name, act, confirmation } = arguments;
+    let ask = confirmation.needs_question(act.dry_run, "forget a publisher")?;
     let client = context.read_client();
     let replicas = context.cluster().replicas;
     let mut answers = Vec::new();
@@ -24,8 +31,20 @@ pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> 
         report(&failures);
         return Err(AlreadyReported.into());
     }
-    let publisher = find(name, &answers)?;
+    let publisher = find(&name, &answers)?;
     let id = publisher.info.id;
+    if act.dry_run {
+        return show_plan(publisher, &answers, &mut context);
+    }
+    if ask {
+        let silent = show_duration(Duration::from_millis(publisher.silent_ms));
+        let (name, prefix) = (printable(&publisher.info.name), id.prefix());
+        let question = format!(
+            "forget publisher {name} ({prefix}), which has been silent for {silent}? Jobs that \
+             only its disk has are given up."
+        );
+        confirmation::ask(&question, &context.deadline).await?;
+    }
     let mut forgotten = Vec::new();
     for (replica, _) in &answers {
         match client.forget_publisher(replica, id).await {
@@ -52,8 +71,28 @@ pub(super) async fn run(name: &str, mut context: Context) -> anyhow::Result<()> 
         return Ok(());
     }
     report(&failures);
-    eprintln!("these replicas still report it; run the command again once they answer");
+    report!("these replicas still report it; run the command again once they answer");
     Err(AlreadyReported.into())
+}
+
+/// Prints what the command would do.
+fn show_plan(
+    publisher: &KnownPublisher,
+    answers: &[(String, Vec<KnownPublisher>)],
+    context: &mut Context,
+) -> anyhow::Result<()> {
+    let (id, name) = (publisher.info.id, &publisher.info.name);
+    let replicas: Vec<&str> = answers.iter().map(|(replica, _)| replica.as_str()).collect();
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "publisher": id.to_string(), "name": name, "dry_run": true, "replicas": replicas,
+        }))?;
+    } else {
+        let (name, prefix) = (printable(name), id.prefix());
+        let at = replicas.join(", ");
+        context.output.line(format!("publisher {name} ({prefix}) would be forgotten at {at}"))?;
+    }
+    Ok(())
 }
 
 type Answer = (String, Result<Vec<KnownPublisher>, String>);
@@ -77,7 +116,7 @@ async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
 
 fn report(failures: &[(String, String)]) {
     for (replica, why) in failures {
-        eprintln!("error: {replica} does not answer: {why}");
+        report_error!("{replica} does not answer: {why}");
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn job_once_reachable(
                 | JobLookupError::Queues(QueuesError::Resolver(_))),
             ) => {
                 if !std::mem::replace(&mut was_reported, true) {
-                    eprintln!("waiting: {why}");
+                    report!("waiting: {why}");
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

@@ -318,7 +318,7 @@ fn checkpoints(checkpoints: &[&CheckpointInfo]) -> Table {
 pub(crate) fn print_end(at: &JobRef, job: &JobInfo, output: &mut Output) -> io::Result<()> {
     match job.state {
         JobState::Completed => print_result(job.result.as_deref().unwrap_or_default(), output)?,
-        _ => eprintln!("error: job {at} is {}: {}", job.state, outcome(job)),
+        _ => report_error!("job {at} is {}: {}", job.state, outcome(job)),
     }
     Ok(())
 }
@@ -338,8 +338,8 @@ pub(crate) fn print_gone(at: &JobRef, end: &JobEnd, output: &mut Output) -> io::
     }
     match (end, result) {
         (JobEnd::Completed { .. }, result) => print_result(result.unwrap_or_default(), output)?,
-        (JobEnd::Gone, _) => eprintln!("error: job {at} has ended and is no longer retained"),
-        _ => eprintln!("error: job {at} ended as {state} and is no longer retained"),
+        (JobEnd::Gone, _) => report_error!("job {at} has ended and is no longer retained"),
+        _ => report_error!("job {at} ended as {state} and is no longer retained"),
     }
     Ok(())
 }

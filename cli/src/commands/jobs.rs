@@ -58,7 +58,7 @@ pub(crate) async fn list(
         context.output.table(&table)?;
     }
     if is_cut && !context.output.is_json() {
-        eprintln!("the first {limit}; --limit 0 shows all");
+        report!("the first {limit}; --limit 0 shows all");
     }
     let missing = warn_of_missing(pages.missing(), pages.is_complete(), pages.unanswered());
     if let (Some(path), true) = (literal, left == limit) {

@@ -39,14 +39,16 @@ mod write;
 
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
 use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure};
 use serde_json::{Value, json};
 
-use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
+use crate::arguments::{self, Command, CommandKind, Directory, DirectoryAction, ValueAction};
 use crate::config::{Config, ConfigOverrides};
+use crate::deadline::Deadline;
+use crate::failure::{Failure, FailureKind};
 use crate::logging::LogFilter;
 use crate::output::Output;
+use crate::time::show_duration;
 
 /// The memory bounds of a service's links as JSON.
 fn memory_json(bounds: &MemoryBounds) -> Value {
@@ -63,6 +65,8 @@ pub(crate) struct Context {
     /// The command line's settings, for services that reload the configuration.
     pub(crate) overrides: ConfigOverrides,
     pub(crate) log: LogFilter,
+    /// When the command times out.
+    pub(crate) deadline: Deadline,
 }
 
 impl Context {
@@ -104,10 +108,9 @@ async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
             let why = replicas.into_iter().map(|(replica, status)| {
                 format!("\n  {replica}: {}", status.err().unwrap_or_default())
             });
-            return anyhow!(
-                "no replica of the resolver can be reached:{}\n{RESOLVER_HINT}",
-                why.collect::<String>()
-            );
+            let why = why.collect::<String>();
+            let message = format!("no replica of the resolver can be reached:{why}");
+            return Failure::new(FailureKind::Unreachable, message).with_hint(RESOLVER_HINT).into();
         }
         tokio::time::sleep(CONNECT_RETRY).await;
     }
@@ -120,32 +123,45 @@ const SILENT_WAIT_MAX: Duration = Duration::from_millis(1_500);
 
 /// Prints once what a command waits for, if no replica answers. The command itself continues with
 /// its own timeout.
-async fn report_wait_for_resolver(cluster: Cluster) {
+async fn report_wait_for_resolver(mut cluster: Cluster) {
     tokio::time::sleep(SILENT_WAIT_MAX).await;
+    cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
     let replicas = ReadClient::builder().name("longshore").connect(cluster).replica_status().await;
     if replicas.iter().any(|(_, status)| status.is_ok()) {
         return;
     }
     for (replica, status) in replicas {
         let why = status.err().unwrap_or_default();
-        eprintln!("waiting for the resolver at {replica}: {why}");
+        report!("waiting for the resolver at {replica}: {why}");
     }
-    eprintln!("{RESOLVER_HINT}");
+    report!("{RESOLVER_HINT}");
 }
 
 /// Runs one command.
 pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
-    if command.is_one_shot_query() {
-        let unreachable = unreachable(context.cluster());
-        return tokio::select! {
-            done = Box::pin(run_command(command, context)) => done,
-            why = unreachable => Err(why),
-        };
-    }
-    if command.waits_for_a_resolver() {
+    let fails_without_resolver = command.fails_without_resolver();
+    let unreachable = unreachable(context.cluster());
+    if command.waits_for_resolver() {
         tokio::spawn(report_wait_for_resolver(context.cluster()));
     }
-    run_command(command, context).await
+    let deadline = context.deadline.clone();
+    let changes = command.kind() != CommandKind::Query;
+    // It stops reading and reports what was acknowledged.
+    let stops_itself = matches!(command, Command::Enqueue(_));
+    tokio::select! {
+        done = Box::pin(run_command(command, context)) => done,
+        why = unreachable, if fails_without_resolver => Err(why),
+        limit = deadline.passed(), if !stops_itself => Err(timed_out(limit, changes).into()),
+    }
+}
+
+fn timed_out(limit: Duration, changes: bool) -> Failure {
+    let limit = show_duration(limit);
+    let message = match changes {
+        true => format!("not done within {limit}; some of it may have been done"),
+        false => format!("no complete answer within {limit}"),
+    };
+    Failure::new(FailureKind::TimedOut, message).with_hint("--timeout DURATION allows more")
 }
 
 async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
@@ -202,7 +218,7 @@ async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
 /// Warns that the directory may be incomplete.
 pub(crate) fn warn_if_incomplete(complete: bool) {
     if !complete {
-        eprintln!("the resolver is still warming up: there may be more");
+        report!("the resolver is still warming up: there may be more");
     }
 }
 
@@ -213,17 +229,17 @@ pub(crate) fn warn_of_missing(
     unanswered: &[ReplicaFailure],
 ) -> bool {
     for MissingPublisher { publisher, why } in missing {
-        eprintln!(
-            "error: publisher {} ({}) did not answer: {why}",
+        report_error!(
+            "publisher {} ({}) did not answer: {why}",
             publisher.name,
             publisher.id.prefix()
         );
     }
     if !complete {
-        eprintln!("the resolver is still warming up: there may be publishers that were not asked");
+        report!("the resolver is still warming up: there may be publishers that were not asked");
     }
     for failure in unanswered {
-        eprintln!("warning: a missing publisher may not be listed here: replica {failure}");
+        report_warning!("a missing publisher may not be listed here: replica {failure}");
     }
     !missing.is_empty()
 }

@@ -2,11 +2,11 @@
 //! or new jobs of queues. `resume --clock` confirms a wall clock that has jumped.
 
 use longshore::protocol::messages::work::PauseReport;
-use longshore::{Glob, PublisherAnswers};
+use longshore::{Glob, PublisherAnswer, PublisherAnswers, QueueStat};
 use serde_json::{Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Pause, Resume};
+use crate::arguments::{DryRun, Pause, Resume};
 use crate::failure::AlreadyReported;
 use crate::output::grouped;
 
@@ -26,30 +26,104 @@ const CLOSED: Wording = Wording { done: "closed", still: "closed", stops: true }
 const OPENED: Wording = Wording { done: "opened", still: "closed", stops: false };
 
 pub(crate) async fn pause(arguments: Pause, mut context: Context) -> anyhow::Result<()> {
-    let report = context.queues().pause(arguments.pattern.clone()).await?;
-    show(&PAUSED, &arguments.pattern, &report, &mut context)
+    let Pause { pattern, act: DryRun { dry_run } } = arguments;
+    let report = match dry_run {
+        true => expected(&PAUSED, &pattern, &context).await?,
+        false => context.queues().pause(pattern.clone()).await?,
+    };
+    show(&PAUSED, &pattern, &report, dry_run, &mut context)
 }
 
-pub(crate) async fn close(pattern: Glob, mut context: Context) -> anyhow::Result<()> {
-    let report = context.queues().close(pattern.clone()).await?;
-    show(&CLOSED, &pattern, &report, &mut context)
+pub(crate) async fn close(
+    pattern: Glob,
+    DryRun { dry_run }: DryRun,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let report = match dry_run {
+        true => expected(&CLOSED, &pattern, &context).await?,
+        false => context.queues().close(pattern.clone()).await?,
+    };
+    show(&CLOSED, &pattern, &report, dry_run, &mut context)
 }
 
-pub(crate) async fn open(pattern: Glob, mut context: Context) -> anyhow::Result<()> {
-    let report = context.queues().open(pattern.clone()).await?;
-    show(&OPENED, &pattern, &report, &mut context)
+pub(crate) async fn open(
+    pattern: Glob,
+    DryRun { dry_run }: DryRun,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let report = match dry_run {
+        true => expected(&OPENED, &pattern, &context).await?,
+        false => context.queues().open(pattern.clone()).await?,
+    };
+    show(&OPENED, &pattern, &report, dry_run, &mut context)
 }
 
 pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::Result<()> {
-    let Some(pattern) = arguments.pattern else { return confirm_clock(context).await };
-    let report = context.queues().resume(pattern.clone()).await?;
-    show(&RESUMED, &pattern, &report, &mut context)
+    let DryRun { dry_run } = arguments.act;
+    let Some(pattern) = arguments.pattern else { return confirm_clock(dry_run, context).await };
+    let report = match dry_run {
+        true => expected(&RESUMED, &pattern, &context).await?,
+        false => context.queues().resume(pattern.clone()).await?,
+    };
+    show(&RESUMED, &pattern, &report, dry_run, &mut context)
+}
+
+/// What each publisher would report, from its queues and its patterns.
+async fn expected(
+    wording: &Wording,
+    pattern: &Glob,
+    context: &Context,
+) -> anyhow::Result<PublisherAnswers<PauseReport>> {
+    let client = context.queues();
+    let (status, stats) = tokio::join!(client.status(), client.stats(pattern.clone()));
+    let (status, stats) = (status?, stats?);
+    let answers = stats.answers.into_iter().filter_map(|answered| {
+        let id = answered.publisher.id;
+        let status = status.answers.iter().find(|one| one.publisher.id == id)?;
+        let active = match wording.still {
+            "closed" => &status.answer.closed,
+            _ => &status.answer.paused,
+        };
+        let answer = report_of(wording, pattern, active, &answered.answer);
+        Some(PublisherAnswer { publisher: answered.publisher, answer })
+    });
+    Ok(PublisherAnswers {
+        complete: stats.complete,
+        answers: answers.collect(),
+        missing: stats.missing,
+        unanswered: stats.unanswered,
+    })
+}
+
+/// A publisher's report, from its active patterns and the queues that match `pattern`.
+fn report_of(
+    wording: &Wording,
+    pattern: &Glob,
+    active: &[Glob],
+    queues: &[QueueStat],
+) -> PauseReport {
+    let by = |queue: &QueueStat| match wording.still {
+        "closed" => queue.closed_by.clone(),
+        _ => queue.paused_by.clone(),
+    };
+    let mut still_by: Vec<Glob> = match wording.stops {
+        true => Vec::new(),
+        false => queues.iter().flat_map(by).filter(|other| other != pattern).collect(),
+    };
+    still_by.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+    still_by.dedup();
+    PauseReport {
+        queues: queues.len() as u64,
+        changed: active.contains(pattern) != wording.stops,
+        still_by,
+    }
 }
 
 fn show(
     wording: &Wording,
     pattern: &Glob,
     gathered: &PublisherAnswers<PauseReport>,
+    dry_run: bool,
     context: &mut Context,
 ) -> anyhow::Result<()> {
     if context.output.is_json() {
@@ -68,10 +142,11 @@ fn show(
             })
             .collect();
         context.output.json_pretty(&json!({
-            "pattern": pattern.as_str(), "confirmed": confirmed, "complete": gathered.complete,
-            "missing": missing_json(&gathered.missing),
+            "pattern": pattern.as_str(), "dry_run": dry_run, "confirmed": confirmed,
+            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else {
+        let would = if dry_run { "would be " } else { "" };
         for answered in &gathered.answers {
             let PauseReport { queues, still_by, .. } = &answered.answer;
             let queues = match queues {
@@ -80,15 +155,16 @@ fn show(
             };
             if wording.stops || answered.answer.changed {
                 let name = &answered.publisher.name;
-                context.output.line(format!("{} '{pattern}': {queues} at {name}", wording.done))?;
+                let done = wording.done;
+                context.output.line(format!("{would}{done} '{pattern}': {queues} at {name}"))?;
             }
             for other in still_by {
-                eprintln!("note: some of them are {} by '{other}', too", wording.still);
+                report_note!("some of them are {} by '{other}', too", wording.still);
             }
         }
         if !wording.stops && gathered.answers.iter().all(|answered| !answered.answer.changed) {
-            eprintln!(
-                "note: '{pattern}' was not {0}, and nothing has changed; longshore stat shows \
+            report_note!(
+                "'{pattern}' was not {0}, and nothing has changed; longshore stat shows \
                  by which patterns queues are {0}",
                 wording.still
             );
@@ -98,7 +174,10 @@ fn show(
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-async fn confirm_clock(mut context: Context) -> anyhow::Result<()> {
+async fn confirm_clock(dry_run: bool, mut context: Context) -> anyhow::Result<()> {
+    if dry_run {
+        return show_waiting_clocks(context).await;
+    }
     let gathered = context.queues().confirm_clock().await?;
     if context.output.is_json() {
         let confirmed: Vec<&str> =
@@ -116,4 +195,64 @@ async fn confirm_clock(mut context: Context) -> anyhow::Result<()> {
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Prints which publishers wait for the confirmation of their clock.
+async fn show_waiting_clocks(mut context: Context) -> anyhow::Result<()> {
+    let gathered = context.queues().status().await?;
+    let waiting: Vec<&str> = gathered
+        .answers
+        .iter()
+        .filter(|answered| answered.answer.clock_held)
+        .map(|answered| answered.publisher.name.as_str())
+        .collect();
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "dry_run": true, "would_confirm": waiting, "complete": gathered.complete,
+            "missing": missing_json(&gathered.missing),
+        }))?;
+    } else if waiting.is_empty() {
+        context.output.line("no publisher waits for the confirmation of its clock")?;
+    } else {
+        let names = waiting.join(", ");
+        context.output.line(format!("the clock of {names} would be confirmed"))?;
+    }
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dry_run_reports_what_a_pattern_would_change() {
+        let glob = |text: &str| Glob::new(text).unwrap();
+        let queue = QueueStat {
+            path: longshore::Path::new("/jobs/a").unwrap(),
+            paused_by: vec![glob("/jobs/*"), glob("/jobs/a")],
+            counts: Default::default(),
+            oldest_ready_ms: None,
+            enqueued: 0,
+            completed: 0,
+            failed: 0,
+            redelivered: 0,
+            stale_refused: 0,
+            subscriptions: 0,
+            credits: 0,
+            died: 0,
+            closed_by: Vec::new(),
+            settings: Default::default(),
+        };
+        let active = [glob("/jobs/*"), glob("/jobs/a")];
+        let report = |wording: &Wording, pattern: &str| {
+            report_of(wording, &glob(pattern), &active, std::slice::from_ref(&queue))
+        };
+        let resumed = report(&RESUMED, "/jobs/a");
+        assert_eq!((resumed.queues, resumed.changed), (1, true));
+        assert_eq!(resumed.still_by, [glob("/jobs/*")]);
+        assert!(!report(&RESUMED, "/**").changed);
+        assert!(!report(&PAUSED, "/jobs/a").changed);
+        assert!(report(&PAUSED, "/**").changed && report(&PAUSED, "/**").still_by.is_empty());
+    }
 }

@@ -23,7 +23,7 @@ use crate::signals::{StopSignal, parent_exited};
 pub(crate) async fn run(arguments: arguments::Publisher, context: Context) -> anyhow::Result<()> {
     match arguments.action {
         PublisherAction::Drain(arguments) => drain::run(arguments, context).await,
-        PublisherAction::Forget { name } => forget::run(&name, context).await,
+        PublisherAction::Forget(arguments) => forget::run(arguments, context).await,
         PublisherAction::Run(arguments) => serve(*arguments, context).await,
         PublisherAction::Status => publisher_status::run(context).await,
     }

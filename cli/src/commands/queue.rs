@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longshore::protocol::{Backoff, JobOptions, QueueSettings};
-use longshore::{Glob, Path, PublisherAnswers, QueueStat, Refusal};
+use longshore::{Glob, Path, PublisherAnswer, PublisherAnswers, QueueStat, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Queue, QueueAction};
+use crate::arguments::{DryRun, Queue, QueueAction};
 use crate::backoff::show_backoff;
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped};
@@ -17,15 +17,15 @@ pub(crate) async fn run(arguments: Queue, context: Context) -> anyhow::Result<()
     match arguments.action {
         QueueAction::Ls { pattern } => list(pattern, context).await,
         QueueAction::Show { path } => show(path, context).await,
-        QueueAction::Set { path, settings } => {
+        QueueAction::Set { path, settings, act } => {
             let changes = settings.changes().map_err(UsageError)?;
-            configure(path, changes, false, context).await
+            configure(path, changes, false, act, context).await
         }
-        QueueAction::Reset { path } => {
-            configure(path, QueueSettings::default(), true, context).await
+        QueueAction::Reset { path, act } => {
+            configure(path, QueueSettings::default(), true, act, context).await
         }
-        QueueAction::Close { pattern } => super::pause::close(pattern, context).await,
-        QueueAction::Open { pattern } => super::pause::open(pattern, context).await,
+        QueueAction::Close { pattern, act } => super::pause::close(pattern, act, context).await,
+        QueueAction::Open { pattern, act } => super::pause::open(pattern, act, context).await,
     }
 }
 
@@ -96,7 +96,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
         context.output.table(&table(&queue.settings))?;
     }
     for differing in stats.differing_settings() {
-        eprintln!("warning: the publishers of {differing} have different settings; set them again");
+        report_warning!("the publishers of {differing} have different settings; set them again");
     }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
@@ -106,13 +106,17 @@ async fn configure(
     path: Path,
     changes: QueueSettings,
     reset: bool,
+    DryRun { dry_run }: DryRun,
     mut context: Context,
 ) -> anyhow::Result<()> {
-    let gathered = context.queues().configure(path.clone(), changes, reset).await?;
+    let gathered = match dry_run {
+        true => expected_settings(&path, &changes, reset, &context).await?,
+        false => context.queues().configure(path.clone(), changes, reset).await?,
+    };
     let refused = gathered.answers.iter().any(|answered| answered.answer.is_err());
     if context.output.is_json() {
         context.output.json_pretty(&json!({
-            "path": path.as_str(), "confirmed": confirmed_json(&gathered),
+            "path": path.as_str(), "dry_run": dry_run, "confirmed": confirmed_json(&gathered),
             "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else {
@@ -120,14 +124,39 @@ async fn configure(
             let name = &answered.publisher.name;
             match &answered.answer {
                 Ok(settings) => {
-                    context.output.line(format!("{path}  {} at {name}", summary(settings)))?;
+                    let would = if dry_run { "would have " } else { "" };
+                    let summary = summary(settings);
+                    context.output.line(format!("{path}  {would}{summary} at {name}"))?;
                 }
-                Err(refusal) => eprintln!("error: {name} refused: {refusal}"),
+                Err(refusal) => report_error!("{name} refused: {refusal}"),
             }
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing || refused { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// What each publisher's settings would be. A publisher without the queue would create it, if one
+/// of its defaults covers the path.
+async fn expected_settings(
+    path: &Path,
+    changes: &QueueSettings,
+    reset: bool,
+    context: &Context,
+) -> anyhow::Result<PublisherAnswers<Result<QueueSettings, Refusal>>> {
+    let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
+    let expected = |answered: PublisherAnswer<Vec<QueueStat>>| {
+        let current = answered.answer.into_iter().next().map(|queue| queue.settings);
+        let mut settings = current.filter(|_| !reset).unwrap_or_default();
+        settings.change(changes);
+        PublisherAnswer { publisher: answered.publisher, answer: Ok(settings) }
+    };
+    Ok(PublisherAnswers {
+        complete: stats.complete,
+        answers: stats.answers.into_iter().map(expected).collect(),
+        missing: stats.missing,
+        unanswered: stats.unanswered,
+    })
 }
 
 fn confirmed_json(gathered: &PublisherAnswers<Result<QueueSettings, Refusal>>) -> Vec<Value> {

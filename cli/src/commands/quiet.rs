@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::workers::NO_METRICS;
 use super::{Context, missing_json, warn_of_missing, workers};
-use crate::arguments::WorkerSelection;
+use crate::arguments::{DryRun, WorkerSelection};
 use crate::failure::{AlreadyReported, Interrupted};
 use crate::output::{Progress, printable};
 use crate::signals::StopSignal;
@@ -26,7 +26,7 @@ pub(crate) async fn run(
     wait: bool,
     mut context: Context,
 ) -> anyhow::Result<()> {
-    let WorkerSelection { workers, all, dry_run } = arguments;
+    let WorkerSelection { workers, all, act: DryRun { dry_run } } = arguments;
     let stop = wait.then(StopSignal::listen).transpose()?;
     let patterns = if all { vec![WorkerPattern::every_worker()] } else { workers };
     let gathered = context.queues().quiet_workers(patterns.clone(), quiet, dry_run).await?;
@@ -50,9 +50,9 @@ pub(crate) async fn run(
         }
         for pattern in &unmatched {
             match all {
-                true => eprintln!("error: no worker is linked to a publisher that answered"),
-                false => eprintln!(
-                    "error: no worker has the name or session '{pattern}'; \
+                true => report_error!("no worker is linked to a publisher that answered"),
+                false => report_error!(
+                    "no worker has the name or session '{pattern}'; \
                      see: longshore workers ls"
                 ),
             }
@@ -190,12 +190,12 @@ impl WorkerOutcome {
         for (publisher, end) in &self.unconfirmed {
             let publisher = printable(publisher);
             match end {
-                QuietEnd::Otherwise => eprintln!(
-                    "error: worker {name} {session} got the opposite request meanwhile, \
+                QuietEnd::Otherwise => report_error!(
+                    "worker {name} {session} got the opposite request meanwhile, \
                      at {publisher}"
                 ),
-                _ => eprintln!(
-                    "error: worker {name} {session} has not answered at {publisher}; its \
+                _ => report_error!(
+                    "worker {name} {session} has not answered at {publisher}; its \
                      version may not support it"
                 ),
             }

@@ -92,7 +92,7 @@ fn shown_terms(terms: &Terms) -> String {
 
 fn failure(path: &longshore::Path, why: &str, context: &Context) -> Value {
     if !context.output.is_json() {
-        eprintln!("error: {path}: {why}");
+        report_error!("{path}: {why}");
     }
     json!({ "path": path.as_str(), "error": why })
 }

@@ -184,7 +184,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
         }
         for (replica, status) in &replicas {
             if let Err(why) = status {
-                eprintln!("error: {replica} does not answer: {why}");
+                report_error!("{replica} does not answer: {why}");
             }
         }
     }
@@ -275,7 +275,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
         context.output.table(&table)?;
         for (_, replica, known) in &replicas {
             if let Err(why) = known {
-                eprintln!("error: {replica} does not answer: {why}");
+                report_error!("{replica} does not answer: {why}");
             }
         }
     }

@@ -51,12 +51,12 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     }
     restrictions(&status).iter().try_for_each(|line| context.output.line(line))?;
     for name in &listed.without_metrics {
-        eprintln!("publisher {name} {NO_METRICS}: there may be more workers");
+        report!("publisher {name} {NO_METRICS}: there may be more workers");
     }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
         if stats.is_whole() {
-            eprintln!("error: there is no queue {path}");
+            report_error!("there is no queue {path}");
         }
         return Err(AlreadyReported.into());
     }

@@ -73,10 +73,10 @@ async fn follow_one(
                 match &*state.borrow_and_update() {
                     ValueState::Pending => {}
                     ValueState::Alive { publisher, .. } => {
-                        eprintln!("{path}: subscribed at publisher {}", publisher.prefix());
+                        report!("{path}: subscribed at publisher {}", publisher.prefix());
                     }
                     ValueState::Dead { reason, attempt: 1, .. } => {
-                        eprintln!("{path}: {reason}; retrying until it is available");
+                        report!("{path}: {reason}; retrying until it is available");
                     }
                     ValueState::Dead { .. } => {}
                 }
@@ -120,7 +120,7 @@ async fn follow_matching(
             }
             Some(MatchEvent::Dead(path, why)) => {
                 pending.remove(&path);
-                eprintln!("{path}: {why}");
+                report!("{path}: {why}");
             }
             Some(MatchEvent::Gone(path)) => {
                 pending.remove(&path);
@@ -133,7 +133,7 @@ async fn follow_matching(
         }
     }
     if once && !any {
-        eprintln!("error: no publisher has a value that matches '{pattern}'");
+        report_error!("no publisher has a value that matches '{pattern}'");
         return Err(AlreadyReported.into());
     }
     Ok(())

@@ -44,10 +44,10 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
                 }
             }
             FeedUpdate::Lost(why) => {
-                eprintln!("publisher {}: {why}; continuing from now", publisher.name)
+                report!("publisher {}: {why}; continuing from now", publisher.name)
             }
-            FeedUpdate::Away { why } => eprintln!("publisher {} is away: {why}", publisher.name),
-            FeedUpdate::Follows { .. } => eprintln!("following publisher {}", publisher.name),
+            FeedUpdate::Away { why } => report!("publisher {} is away: {why}", publisher.name),
+            FeedUpdate::Follows { .. } => report!("following publisher {}", publisher.name),
             FeedUpdate::SnapshotBegins | FeedUpdate::SnapshotEnds { .. } => {}
         }
     }

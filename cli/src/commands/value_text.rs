@@ -3,6 +3,8 @@
 use longshore::Value;
 use serde_json::Value as Json;
 
+use crate::output::bytes_json;
+
 /// Parses a value as JSON, or else takes the text itself.
 pub(super) fn parse(text: &str) -> Value {
     serde_json::from_str(text).map_or_else(|_| Value::from(text), from_json)
@@ -23,10 +25,17 @@ fn from_json(json: Json) -> Value {
     }
 }
 
-/// The value as JSON; bytes become a base64 string.
+/// The value as JSON; bytes as everywhere else, times and durations as text.
 pub(super) fn to_json(value: &Value) -> Json {
-    // A value's text form is JSON, and its depth limit is far below that of the parser.
-    serde_json::from_str(&value.to_string()).unwrap_or_default()
+    match value {
+        Value::Bytes(bytes) => bytes_json(bytes),
+        Value::List(values) => values.iter().map(to_json).collect(),
+        Value::Map(map) => {
+            map.entries().iter().map(|(name, v)| (name.to_string(), to_json(v))).collect()
+        }
+        // The text form of all others is JSON.
+        other => serde_json::from_str(&other.to_string()).unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]
@@ -59,5 +68,11 @@ mod tests {
     fn parsed_values_print_as_the_same_json() {
         let text = r#"{"a":[1,-2,1.5,"x\ny",null,true]}"#;
         assert_eq!(to_json(&parse(text)).to_string(), text);
+    }
+
+    #[test]
+    fn bytes_print_as_text_or_base64() {
+        let value = Value::list([Value::from(b"ok".to_vec()), Value::from(vec![0xffu8, 0x0a])]);
+        assert_eq!(to_json(&value).to_string(), r#"["ok",{"base64":"/wo="}]"#);
     }
 }

@@ -30,10 +30,10 @@ pub(crate) async fn run(arguments: Watch, mut context: Context) -> anyhow::Resul
                 context.output.line(format!("{at}  {}  {}", listed.path, ls::what_is(&listed)))?;
             }
             PathEvent::Gone(path) => context.output.line(format!("{at}  {path}  gone"))?,
-            PathEvent::SnapshotBegins { replica } => eprintln!("following replica {replica}"),
+            PathEvent::SnapshotBegins { replica } => report!("following replica {replica}"),
             PathEvent::Whole { complete } => warn_if_incomplete(complete),
             PathEvent::Refused { replica, reason } => {
-                eprintln!("replica {replica} refuses the watch: {reason}; trying another");
+                report!("replica {replica} refuses the watch: {reason}; trying another");
             }
         }
     }

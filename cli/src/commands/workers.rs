@@ -163,13 +163,13 @@ async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
     } else {
         context.output.table(&table(&workers))?;
         if more > 0 {
-            eprintln!("and {} more, which the publishers do not list", grouped(more));
+            report!("and {} more, which the publishers do not list", grouped(more));
         }
         for name in &without_metrics {
-            eprintln!("publisher {name} {NO_METRICS}: its workers are not listed");
+            report!("publisher {name} {NO_METRICS}: its workers are not listed");
         }
         for (name, why) in &missing {
-            eprintln!("error: publisher {name} did not list its workers: {why}");
+            report_error!("publisher {name} did not list its workers: {why}");
         }
         warn_if_incomplete(complete);
     }

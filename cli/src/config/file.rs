@@ -17,6 +17,8 @@ pub(crate) struct ConfigFile {
     pub(crate) data: Key<String>,
     /// The log filter: `warn`, `info`, `longshore=debug` …
     pub(crate) log: Key<String>,
+    /// The format of log lines: `text` or `json`.
+    pub(crate) log_format: Key<String>,
     /// `[publisher]`
     pub(crate) publisher: PublisherSection,
     /// `[resolver]`

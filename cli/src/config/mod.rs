@@ -27,6 +27,7 @@ pub(crate) use setting::{Origin, Setting};
 pub(crate) use values::{ReplicaMetrics, parse_address, parse_advertised, parse_durability};
 
 use crate::failure::UsageError;
+use crate::logging::LogFormat;
 use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
 use layers::{ConfigSource, Layers, home, text};
 use raw_value::DurationText;
@@ -40,6 +41,7 @@ const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
 const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
+const ENV_LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
 
 /// Environment variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as
 /// paths may.
@@ -54,6 +56,8 @@ pub(crate) struct ConfigOverrides {
     pub(crate) config: Option<PathBuf>,
     /// `--log`
     pub(crate) log: Option<String>,
+    /// `--log-format`
+    pub(crate) log_format: Option<LogFormat>,
 }
 
 /// All settings, resolved, each with its origin.
@@ -67,6 +71,8 @@ pub(crate) struct Config {
     pub(crate) data: Setting<Option<PathBuf>>,
     /// The log filter; none: the command's default.
     pub(crate) log: Setting<Option<String>>,
+    /// The format of log lines.
+    pub(crate) log_format: Setting<LogFormat>,
     /// Settings of `longshore publisher run`.
     pub(crate) publisher: PublisherConfig,
     /// Settings of `longshore resolver run`.
@@ -141,7 +147,7 @@ impl Config {
         };
         let path = source.as_ref().map_or(FilePath::new(""), |source| source.path.value.as_path());
         let layers = Layers { environment, path, text: content };
-        let ConfigFile { resolvers, data, log, publisher, resolver, timing } = file;
+        let ConfigFile { resolvers, data, log, log_format, publisher, resolver, timing } = file;
 
         let listed = |value: &OsStr| {
             let list = text(value)?.split(',').map(str::trim).filter(|s| !s.is_empty());
@@ -175,6 +181,13 @@ impl Config {
                 |text| values::log_filter(text).map(Some),
                 None,
             )?,
+            log_format: layers.pick(
+                "log_format",
+                Some((ENV_LOG_FORMAT, &|value| LogFormat::parse(text(value)?))),
+                log_format,
+                |text| LogFormat::parse(&text),
+                LogFormat::Text,
+            )?,
             publisher: PublisherConfig::resolve(&layers, publisher, host)?,
             resolver: ResolverConfig::resolve(&layers, resolver, host)?,
             timing: TimingConfig::resolve(&layers, timing)?,
@@ -188,6 +201,7 @@ impl Config {
             let filter = values::log_filter(filter).map_err(|e| format!("--log: {e}"))?;
             config.log = config.log.or_flag(Some(Some(filter)), "--log");
         }
+        config.log_format = config.log_format.or_flag(overrides.log_format, "--log-format");
         check::cluster(&config)?;
         Ok(config)
     }

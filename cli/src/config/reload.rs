@@ -56,6 +56,7 @@ fn concerns(service: Service, key: &str) -> bool {
         Service::Resolver => {
             let of_server = [
                 "log",
+                "log_format",
                 "timing.reader_ttl",
                 "timing.writer_ttl",
                 "timing.handshake_timeout",
@@ -66,7 +67,7 @@ fn concerns(service: Service, key: &str) -> bool {
         Service::Publisher => {
             key.starts_with("publisher.")
                 || key.starts_with("timing.")
-                || ["log", "resolvers", "data"].contains(&key)
+                || ["log", "log_format", "resolvers", "data"].contains(&key)
         }
     }
 }

@@ -35,11 +35,12 @@ impl Row {
 
 /// All keys.
 pub(crate) fn rows(config: &Config) -> Vec<Row> {
-    let Config { resolvers, data, log, publisher, resolver, timing, file: _ } = config;
+    let Config { resolvers, data, log, log_format, publisher, resolver, timing, file: _ } = config;
     let mut rows = vec![
         row("resolvers", resolvers, |v| json!(v)),
         row("data", data, |v| json!(v.as_ref().map(|v| v.display().to_string()))),
         row("log", log, |v| json!(v)),
+        row("log_format", log_format, |v| json!(v.name())),
     ];
     rows.extend(of_publisher(publisher));
     rows.extend(of_resolver(resolver));

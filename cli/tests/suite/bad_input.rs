@@ -176,7 +176,7 @@ fn an_unreachable_resolver_is_reported_soon() {
     // A one-shot query does not wait for the resolver.
     let began = Instant::now();
     let ended = run(longshore(&["stat", "--resolver", &format!("{closed},127.0.0.1:1")]), b"");
-    ended.code(1).stderr_has(&[
+    ended.code(3).stderr_has(&[
         &closed,
         "127.0.0.1:1: ",
         "refused",
@@ -188,11 +188,13 @@ fn an_unreachable_resolver_is_reported_soon() {
 #[test]
 fn a_publisher_address_given_as_resolver_is_reported() {
     let system = System::up();
-    for arguments in [&["stat"][..], &["resolver", "status"], &["directory", "ls"]] {
+    for (arguments, code) in
+        [(&["stat"][..], 3), (&["resolver", "status"], 1), (&["directory", "ls"], 3)]
+    {
         let mut command = longshore(arguments);
         command.args(["--resolver", system.publisher()]);
         let name = "is not a replica of the resolver, but the publisher ";
-        run(command, b"").code(1).stderr_has(&[
+        run(command, b"").code(code).stderr_has(&[
             system.publisher(),
             name,
             "name the resolver's address",

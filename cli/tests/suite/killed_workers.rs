@@ -85,7 +85,7 @@ async fn harness_with_a_queue() -> Harness {
     let harness = Harness::start().await;
     let job = task_job(labelled("before"), options(1));
     harness.enqueue(vec![job]).await;
-    harness.run(&["cancel", QUEUE]).code(0);
+    harness.run(&["cancel", QUEUE, "--yes"]).code(0);
     harness
 }
 

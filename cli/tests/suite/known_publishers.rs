@@ -145,12 +145,21 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
     common::eventually("the replicas are complete", complete).await;
     is_reported(&harness);
 
-    harness.run(&["publisher", "forget", "publisher-1"]).code(1).stderr_has(&["registered"]);
     harness
-        .run(&["publisher", "forget", "nobody"])
+        .run(&["publisher", "forget", "publisher-1", "--yes"])
+        .code(1)
+        .stderr_has(&["registered"]);
+    harness
+        .run(&["publisher", "forget", "nobody", "--yes"])
         .code(1)
         .stderr_has(&["no replica that answers knows"]);
-    harness.run(&["publisher", "forget", "publisher-2"]).code(0);
+    let forget =
+        |more: &[&str]| harness.run(&[&["publisher", "forget", "publisher-2"], more].concat());
+    forget(&[]).code(2).stderr_has(&["no terminal to ask on", "--yes"]);
+    let plan = forget(&["--dry-run"]).code(0).stdout;
+    assert!(plan.contains("would be forgotten at"), "{plan}");
+    harness.run(&["check"]).code(1);
+    forget(&["--yes"]).code(0);
     harness.run(&["check"]).code(0);
     let stat = harness.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["complete"], true, "{stat}");

@@ -74,7 +74,7 @@ fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     let listed = (&listed[0]["job"], &listed[0]["death"]);
     assert_eq!(listed, (&buried.as_str().into(), &"buried".into()));
     assert!(system.run(&["dead", "show", &buried]).code(0).stdout.contains("no such user"));
-    let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--json"];
+    let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--yes", "--json"];
     assert_eq!(json(system.run(&buried_ones))["done"], 1);
     system.run(&["job", &buried]).code(1).stderr_has(&["none has it"]);
     assert_eq!(system.job(&other)["state"], "dead");
@@ -157,13 +157,13 @@ fn purge_deletes_only_ended_jobs_in_that_state() {
     wait_until("it has expired", || system.stat("/jobs/a")["expired"] == 1);
 
     for (state, jobs) in [("completed", 2), ("cancelled", 1), ("expired", 1), ("dead", 1)] {
-        let purge = ["purge", "/jobs/a", "--state", state, "--json"];
+        let purge = ["purge", "/jobs/a", "--state", state, "--yes", "--json"];
         let fresh = [&purge[..], &["--older-than", "1h"]].concat();
         assert_eq!(json(system.run(&fresh))["done"], 0, "{state}");
         let dry = [&purge[..], &["--dry-run"]].concat();
         assert_eq!(json(system.run(&dry))["done"], jobs, "{state}");
         assert_eq!(system.stat("/jobs/a")[state], jobs, "{state}");
-        let purged = system.run(&purge[..4]).code(0).stdout;
+        let purged = system.run(&purge[..5]).code(0).stdout;
         assert!(purged.starts_with(&format!("{jobs} purged")), "{purged}");
         assert_eq!(system.stat("/jobs/a")[state], 0, "{state}");
     }
@@ -407,7 +407,8 @@ fn jobs_are_cancelled_by_pattern_and_state() {
     system.enqueue("/jobs/b", "true", &["--delay", "1h"]);
     system.enqueue("/jobs/b", "true", &["--prepare"]);
     let cancel = |arguments: &[&str]| {
-        json(system.run(&[&["cancel", "/jobs/**", "--json"], arguments].concat()))["done"].clone()
+        json(system.run(&[&["cancel", "/jobs/**", "--yes", "--json"], arguments].concat()))["done"]
+            .clone()
     };
     assert_eq!(cancel(&["--state", "scheduled", "--dry-run"]), 2);
     assert_eq!(cancel(&["--state", "scheduled"]), 2);

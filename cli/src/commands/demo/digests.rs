@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-
-use crate::output::base16;
 
 /// Bytes per read.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -18,7 +17,7 @@ pub(crate) fn sha256_of(file: &Path) -> io::Result<String> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
         match file.read(&mut chunk) {
-            Ok(0) => return Ok(base16(&hash.finalize())),
+            Ok(0) => return Ok(HEXLOWER.encode(&hash.finalize())),
             Ok(n) => hash.update(&chunk[..n]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),

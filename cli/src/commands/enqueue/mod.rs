@@ -21,8 +21,9 @@ use serde_json::json;
 
 pub(crate) use ranges::Ranges;
 
-use super::Context;
+use super::{Context, timed_out};
 use crate::arguments::Enqueue;
+use crate::deadline::Deadline;
 use crate::failure::{AlreadyReported, Interrupted, UsageError};
 use crate::output::{Progress, grouped, jobs, shell_word};
 use crate::signals::StopSignal;
@@ -44,27 +45,39 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let is_new = is_new_queue(&template, &context);
     // Only a note depends on it; the producer itself waits for the resolver.
     let is_new = tokio::time::timeout(IS_NEW_TIMEOUT, is_new).await.unwrap_or(false);
-    let options = Producer::builder().name(format!("enqueue-{}", std::process::id()));
+    let mut options = Producer::builder().name(format!("enqueue-{}", std::process::id()));
+    if let Some(limit) = context.deadline.limit() {
+        options = options.answer_timeout(limit);
+    }
     let producer = options.connect(context.cluster());
     let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
     let (pipeline, receipts) = producer.pipeline();
     let tally = RefCell::new(Tally::new(arguments.wait));
     let keep_sending = Cell::new(true);
     let (read, ()) = tokio::join!(
-        send(&arguments, &template, pipeline, &tally, &keep_sending, &stop),
+        send(&arguments, &template, pipeline, &tally, &keep_sending, (&stop, &context.deadline)),
         receive(receipts, &tally, &keep_sending, &mut progress),
     );
     progress.finish();
     let tally = tally.into_inner();
     print_summary(&tally, &arguments, &mut context)?;
-    if let (Reading::Interrupted, Some(code)) = (read?, stop.code()) {
-        return Err(Interrupted(code).into());
+    match (read?, stop.code()) {
+        (Reading::Interrupted, Some(code)) => return Err(Interrupted(code).into()),
+        (Reading::TimedOut(limit), _) => return Err(timed_out(limit, true).into()),
+        _ => {}
     }
     if is_new && tally.created > 0 {
         warn_without_worker(&template, &context).await;
     }
     if arguments.wait {
-        wait::until_ended(&tally, &mut context, &stop).await?;
+        let deadline = context.deadline.clone();
+        tokio::select! {
+            ended = wait::until_ended(&tally, &mut context, &stop) => ended?,
+            limit = deadline.passed() => {
+                report!("stopped waiting; the jobs continue");
+                return Err(timed_out(limit, true).into());
+            }
+        }
     }
     if tally.is_complete() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
@@ -136,8 +149,8 @@ async fn warn_without_worker(template: &NewJob, context: &Context) {
     let Ok(found) = context.queues().stats(glob).await else { return };
     let subscriptions: u64 = found.merged().iter().map(|queue| queue.subscriptions).sum();
     if subscriptions == 0 {
-        eprintln!(
-            "note: {path} is a new queue, and no worker takes from it: \
+        report_note!(
+            "{path} is a new queue, and no worker takes from it: \
              longshore work {} -- COMMAND",
             shell_word(path.as_str())
         );
@@ -150,6 +163,8 @@ enum Reading {
     Ended,
     /// A signal interrupted it.
     Interrupted,
+    /// The time for it has passed.
+    TimedOut(Duration),
 }
 
 /// Reads and sends jobs until the input ends, a signal arrives, or an error affects all jobs.
@@ -159,7 +174,7 @@ async fn send(
     mut pipeline: Pipeline,
     tally: &RefCell<Tally>,
     keep_sending: &Cell<bool>,
-    stop: &StopSignal,
+    (stop, deadline): (&StopSignal, &Deadline),
 ) -> anyhow::Result<Reading> {
     let mut reading = Reading::Ended;
     let is_single = arguments.is_one_job();
@@ -181,6 +196,11 @@ async fn send(
             () = stop.requested() => {
                 keep_sending.set(false);
                 reading = Reading::Interrupted;
+                None
+            }
+            limit = deadline.passed() => {
+                keep_sending.set(false);
+                reading = Reading::TimedOut(limit);
                 None
             }
         };
@@ -310,8 +330,8 @@ fn print_summary(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> a
             (true, _) => format!("lines {lines}: "),
         };
         match count {
-            1 => eprintln!("error: {at}{why}"),
-            _ => eprintln!("error: {at}{why} ({} times)", grouped(*count)),
+            1 => report_error!("{at}{why}"),
+            _ => report_error!("{at}{why} ({} times)", grouped(*count)),
         }
     }
     if is_single {
@@ -319,10 +339,10 @@ fn print_summary(tally: &Tally, arguments: &Enqueue, context: &mut Context) -> a
         return Ok(());
     }
     if !tally.missing.is_empty() {
-        eprintln!("not acknowledged: enqueue them again with --only {}", tally.missing);
+        report!("not acknowledged: enqueue them again with --only {}", tally.missing);
     }
     if !tally.unknown.is_empty() {
-        eprintln!(
+        report!(
             "unknown, they may or may not be enqueued: check before you repeat them with --only {}",
             tally.unknown
         );

@@ -21,7 +21,7 @@ pub(crate) async fn until_ended(
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,
             () = stop.requested() => {
-                eprintln!("stopped waiting; the jobs continue");
+                report!("stopped waiting; the jobs continue");
                 return Err(Interrupted(stop.code().unwrap_or(1)).into());
             }
         };

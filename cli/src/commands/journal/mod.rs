@@ -85,7 +85,7 @@ fn bytes(count: u64) -> String {
 /// Prints a warning, unless output is JSON and standard error is not a terminal.
 fn warn(output: &Output, text: &str) {
     if !output.is_json() || stderr().is_terminal() {
-        eprintln!("{text}");
+        report!("{text}");
     }
 }
 

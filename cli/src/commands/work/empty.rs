@@ -74,7 +74,7 @@ pub(crate) async fn until(
         // Other workers may run the jobs, so do not end.
         let quiet = is_quiet();
         if quiet && !reported_quiet && sums.active > 0 {
-            eprintln!(
+            report!(
                 "this worker is quiet; it waits for the remaining jobs: longshore workers resume"
             );
         }
@@ -87,7 +87,7 @@ pub(crate) async fn until(
                 .iter()
                 .map(|by| format!("longshore resume {}", shell_word(by.as_str())));
             let resume = resume.collect::<Vec<_>>().join(" and ");
-            eprintln!("{} is paused and has jobs; waiting for them: {resume}", queue.path);
+            report!("{} is paused and has jobs; waiting for them: {resume}", queue.path);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -135,7 +135,7 @@ fn report_missing_once(stats: &PublisherAnswers<Vec<QueueStat>>, reported: &mut 
     for missing in &stats.missing {
         let name = missing.publisher.name.clone();
         if !reported.contains(&name) {
-            eprintln!("publisher {name} does not answer ({}); waiting for it", missing.why);
+            report!("publisher {name} does not answer ({}); waiting for it", missing.why);
             reported.push(name);
         }
     }

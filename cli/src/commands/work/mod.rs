@@ -44,8 +44,9 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         .connect(context.cluster())
         .durable_subscribe(take)
         .concurrency(concurrency)
-        // Commands take long compared with a delivery, so do not bind jobs to a busy worker.
-        .prefetch(0)
+        // 0 by default: commands take long compared with a delivery, so do not bind jobs to a busy
+        // worker.
+        .prefetch(usize::from(arguments.prefetch))
         .grace(arguments.grace)
         .cancel_grace(COMMAND_GRACE);
     let stats = subscription.stats();
@@ -272,16 +273,13 @@ fn print_report(
     context.output.line(text)?;
     if let Some(left) = left {
         if left.died > 0 {
-            eprintln!(
-                "error: {} went to the dead letters; see: longshore dead ls",
-                jobs(left.died)
-            );
+            report_error!("{} went to the dead letters; see: longshore dead ls", jobs(left.died));
         }
         if left.scheduled > 0 {
-            eprintln!("left, scheduled for later: {}", jobs(left.scheduled));
+            report!("left, scheduled for later: {}", jobs(left.scheduled));
         }
         if left.prepared > 0 {
-            eprintln!("left, waiting to be confirmed: {}", jobs(left.prepared));
+            report!("left, waiting to be confirmed: {}", jobs(left.prepared));
         }
     }
     Ok(())

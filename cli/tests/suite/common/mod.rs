@@ -17,6 +17,7 @@ pub(crate) mod harness;
 mod long;
 pub(crate) mod notify_socket;
 pub(crate) mod proxy;
+pub(crate) mod terminal;
 pub(crate) mod worker;
 
 /// The longest run of a background command.

@@ -1,0 +1,129 @@
+//! Lines on standard error: errors, warnings and notes; with `--json` one JSON object each.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+
+/// Whether lines are JSON. Commands, and tasks without a context, print them.
+static JSON: AtomicBool = AtomicBool::new(false);
+/// Whether an error was printed.
+static ERROR_PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// From here on, lines are JSON if `json`.
+pub(crate) fn set_json(json: bool) {
+    JSON.store(json, Relaxed);
+}
+
+/// Whether lines are JSON.
+pub(crate) fn are_json() -> bool {
+    JSON.load(Relaxed)
+}
+
+/// Whether an error was printed.
+pub(crate) fn error_was_printed() -> bool {
+    ERROR_PRINTED.load(Relaxed)
+}
+
+/// The kind of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Line {
+    Error,
+    Warning,
+    Note,
+    /// A note that has no prefix as text.
+    Plain,
+}
+
+impl Line {
+    /// The name of its kind; empty where the text has no prefix.
+    fn prefix(self) -> &'static str {
+        match self {
+            Line::Error => "error",
+            Line::Warning => "warning",
+            Line::Note => "note",
+            Line::Plain => "",
+        }
+    }
+
+    fn text(self, message: &str) -> String {
+        match self.prefix() {
+            "" => message.to_owned(),
+            prefix => format!("{prefix}: {message}"),
+        }
+    }
+
+    fn json(self, message: &str) -> Value {
+        match self {
+            Line::Error => error_json("failed", message, None),
+            Line::Warning => json!({ "warning": { "message": message } }),
+            Line::Note | Line::Plain => json!({ "note": { "message": message } }),
+        }
+    }
+}
+
+/// Prints one line.
+pub(crate) fn print(line: Line, message: fmt::Arguments<'_>) {
+    let message = message.to_string();
+    if line == Line::Error {
+        ERROR_PRINTED.store(true, Relaxed);
+    }
+    if are_json() {
+        eprintln!("{}", line.json(&message));
+    } else {
+        eprintln!("{}", line.text(&message));
+    }
+}
+
+/// An error as JSON.
+pub(crate) fn error_json(code: &str, message: &str, hint: Option<&str>) -> Value {
+    let mut error = json!({ "code": code, "message": message });
+    if let Some(hint) = hint {
+        error["hint"] = hint.into();
+    }
+    json!({ "error": error })
+}
+
+/// Prints an error; the command continues, and returns `AlreadyReported` at its end.
+macro_rules! report_error {
+    ($($message:tt)*) => {
+        $crate::diagnostics::print($crate::diagnostics::Line::Error, format_args!($($message)*))
+    };
+}
+
+/// Prints a warning.
+macro_rules! report_warning {
+    ($($message:tt)*) => {
+        $crate::diagnostics::print($crate::diagnostics::Line::Warning, format_args!($($message)*))
+    };
+}
+
+/// Prints a note.
+macro_rules! report_note {
+    ($($message:tt)*) => {
+        $crate::diagnostics::print($crate::diagnostics::Line::Note, format_args!($($message)*))
+    };
+}
+
+/// Prints a note without a prefix.
+macro_rules! report {
+    ($($message:tt)*) => {
+        $crate::diagnostics::print($crate::diagnostics::Line::Plain, format_args!($($message)*))
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_text_with_its_kind_or_one_json_object() {
+        assert_eq!(Line::Error.text("no queue"), "error: no queue");
+        assert_eq!(Line::Plain.text("following"), "following");
+        assert_eq!(
+            Line::Error.json("a\nb").to_string(),
+            r#"{"error":{"code":"failed","message":"a\nb"}}"#
+        );
+        assert_eq!(Line::Note.json("new").to_string(), r#"{"note":{"message":"new"}}"#);
+    }
+}
