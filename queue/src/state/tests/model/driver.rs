@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, ActionReport, Selection};
-use longshore_protocol::{Durability, Epoch, LinkId, PublisherId, Token};
+use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, PublisherId, Token};
 
 use super::super::scenario::path;
 use super::super::snapshots::{naive_parts, parts_of};
@@ -45,6 +45,8 @@ pub(super) struct Harness {
     writing: Option<Writing>,
     /// Everything that has occurred at least once, if coverage is measured.
     pub(super) coverage: Option<BTreeSet<String>>,
+    /// The state of each job at its last event, if coverage is measured.
+    states: BTreeMap<JobId, JobState>,
 }
 
 /// A frozen state that is being written.
@@ -98,6 +100,7 @@ impl Harness {
             replaced: None,
             writing: None,
             coverage: None,
+            states: BTreeMap::new(),
         };
         harness.apply(Command::Start(Start {
             publisher: PublisherId([7; 16]),
@@ -227,6 +230,12 @@ impl Harness {
         let Some(coverage) = &mut self.coverage else { return };
         for event in &out.events {
             coverage.insert(format!("{:?} {:?}", event.change, event.state));
+            let before = match event.state {
+                Some(state) => self.states.insert(event.job, state),
+                None => self.states.remove(&event.job),
+            };
+            let (before, after) = (name_in_diagram(before), name_in_diagram(event.state));
+            coverage.insert(format!("Move {before} --> {after}"));
         }
         for (_, reply) in &out.replies {
             match reply {
@@ -258,6 +267,11 @@ impl Harness {
             }
         }
     }
+}
+
+/// A job's state as a Mermaid diagram names it.
+fn name_in_diagram(state: Option<JobState>) -> String {
+    state.map_or_else(|| "[*]".to_owned(), |state| format!("{state:?}").to_lowercase())
 }
 
 /// A dry run predicts how many jobs an act applies to. Names given twice count twice in it; and a

@@ -106,4 +106,11 @@ fn random_commands_reach_every_edge_case() {
         |text: &String| coverage.iter().any(|coverage| coverage.starts_with(text.as_str()));
     let missed: Vec<&String> = expected.iter().filter(|text| !is_met(text)).collect();
     assert!(missed.is_empty(), "never met: {missed:?}");
+    let moves: BTreeSet<&str> = coverage.iter().filter_map(|c| c.strip_prefix("Move ")).collect();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/JOBS.md"))
+        .expect("docs/JOBS.md");
+    let arrows = page.lines().filter(|line| line.contains(" --> "));
+    let drawn: BTreeSet<&str> =
+        arrows.map(|line| line.split(':').next().unwrap_or(line).trim()).collect();
+    assert_eq!(moves, drawn, "the moves of jobs, and the arrows in docs/JOBS.md");
 }
