@@ -1,4 +1,4 @@
-//! Checks that files named in the documents' code spans, and link targets, exist.
+//! Checks that files named in the documents' code spans, link targets and their anchors exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,16 @@ fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> impl Iterator<Ite
         line.match_indices(begin).map(after).filter_map(move |rest| Some(rest.split_once(end)?.0))
     };
     text.lines().flat_map(in_line)
+}
+
+/// Whether a heading has that anchor, as forges form it: lower case, blanks as hyphens, without
+/// other punctuation.
+fn has_anchor(text: &str, anchor: &str) -> bool {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings.map(|line| line.trim_start_matches('#').trim().to_lowercase()).any(|heading| {
+        let is_kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+        heading.chars().filter(is_kept).collect::<String>().replace(' ', "-") == anchor
+    })
 }
 
 #[test]
@@ -46,11 +56,18 @@ fn files_and_links_in_documents_exist() {
                 missing.push(format!("{}: `{file}`", document.display()));
             }
         }
-        let is_local = |target: &&str| !target.contains(':') && !target.starts_with('#');
-        for link in between(&text, "](", ")").filter(is_local) {
+        for link in between(&text, "](", ")").filter(|target| !target.contains(':')) {
             links += 1;
-            let target = link.split('#').next().unwrap_or(link);
-            if !document.parent().unwrap_or(Path::new("")).join(target).exists() {
+            let (target, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match target {
+                "" => document.clone(),
+                target => document.parent().unwrap_or(Path::new("")).join(target),
+            };
+            let found = match anchor {
+                "" => target.exists(),
+                anchor => fs::read_to_string(target).is_ok_and(|text| has_anchor(&text, anchor)),
+            };
+            if !found {
                 missing.push(format!("{}: ({link})", document.display()));
             }
         }

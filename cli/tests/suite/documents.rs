@@ -1,5 +1,4 @@
-//! Runs the console sessions in `docs/JOBS.md` against a real system, and compares the output with
-//! the page.
+//! Runs the console sessions of the pages against a real system, and compares the output.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use crate::common;
@@ -8,7 +7,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use common::System;
+use common::{Service, System};
+
+/// A service that a page starts in a further terminal.
+const SERVICE: &str = "longshore publisher run ";
 
 /// A command of a session with the output and exit code on the page.
 #[derive(Debug, PartialEq)]
@@ -19,13 +21,34 @@ struct Step {
 }
 
 #[test]
-fn documented_sessions_print_what_the_page_shows() {
-    let page = include_str!("../../../docs/JOBS.md");
+fn sessions_of_the_readme_print_what_it_shows() {
+    replay(include_str!("../../../README.md"), 4);
+}
+
+#[test]
+fn sessions_of_the_tutorial_print_what_it_shows() {
+    replay(include_str!("../../../docs/TUTORIAL.md"), 14);
+}
+
+#[test]
+fn sessions_about_jobs_print_what_the_page_shows() {
+    replay(include_str!("../../../docs/JOBS.md"), 15);
+}
+
+/// Runs the steps of a page, at least so many.
+fn replay(page: &str, at_least: usize) {
     let steps = sessions(page);
-    assert!(steps.len() > 15, "the page has sessions: {}", steps.len());
+    assert!(steps.len() >= at_least, "the page has {} steps", steps.len());
     let system = System::up();
     let home = tempfile::tempdir().unwrap();
+    let mut services = Vec::new();
     for step in &steps {
+        if step.command.starts_with(SERVICE) {
+            let mut command = shell(&format!("exec {} --json", step.command), &system, home.path());
+            command.env("LONGSHORE_LOG", "off");
+            services.push(Service::start(command));
+            continue;
+        }
         let (code, printed) = run(step, &system, home.path());
         let mut differences = String::new();
         if code != step.code {
@@ -45,26 +68,42 @@ fn documented_sessions_print_what_the_page_shows() {
 
 /// Runs a command in a shell. Returns the exit code and both outputs interleaved.
 fn run(step: &Step, system: &System, folder: &Path) -> (i32, Vec<String>) {
-    let program = Path::new(env!("CARGO_BIN_EXE_longshore")).parent().unwrap();
-    let path = std::env::var("PATH").unwrap_or_default();
-    let output = Command::new("sh")
-        .args(["-c", &format!("{{ {}\n}} 2>&1", step.command)])
-        .current_dir(folder)
-        .env("PATH", format!("{}:{path}", program.display()))
-        .env("LONGSHORE_RESOLVERS", system.resolver())
-        .env("HOME", "/nonexistent")
-        .env_remove("LONGSHORE_CONFIG")
-        .output()
-        .unwrap();
+    let output = shell(&format!("{{ {}\n}} 2>&1", step.command), system, folder).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code().unwrap_or(-1), text.lines().map(words).collect())
 }
 
-/// The commands of all blocks marked as `console`.
+/// A shell with the program in its path.
+fn shell(script: &str, system: &System, folder: &Path) -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_longshore")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", program.display()))
+        .env("LONGSHORE_RESOLVERS", system.resolver())
+        .env("HOME", "/nonexistent")
+        .env_remove("LONGSHORE_CONFIG");
+    command
+}
+
+/// The commands of all blocks marked as `console`, and the services of those marked as `sh`.
 fn sessions(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    for block in page.split("```console\n").skip(1) {
-        let (block, _) = block.split_once("\n```").unwrap();
+    for block in page.split("\n```").skip(1) {
+        let Some((kind, block)) = block.split_once('\n') else { continue };
+        if kind == "sh" {
+            let services = block.lines().filter(|line| line.starts_with(SERVICE));
+            steps.extend(services.map(|line| Step {
+                command: line.to_owned(),
+                prints: Vec::new(),
+                code: 0,
+            }));
+        }
+        if kind != "console" {
+            continue;
+        }
         for line in block.lines() {
             let code = line.strip_prefix("[exit ").and_then(|rest| rest.strip_suffix(']'));
             match (line.strip_prefix("$ "), steps.last_mut()) {
@@ -83,9 +122,11 @@ fn sessions(page: &str) -> Vec<Step> {
     steps
 }
 
-/// A line with single blanks, because column widths depend on the content.
+/// A line with single blanks, because column widths depend on the content, and without receipts.
 fn words(line: &str) -> String {
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    let is_receipt = |word: &&str| word.len() == 45 && word.as_bytes()[8] == b':';
+    let shown = |word| if is_receipt(&word) { "…:…" } else { word };
+    line.split_whitespace().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// Compares output with the page. A line `…` matches any lines, `…` within a line any text.

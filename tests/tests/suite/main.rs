@@ -5,9 +5,9 @@ mod long;
 
 mod duplicate_ids;
 mod job_lifecycle;
-mod jobs_document;
 mod live_values;
 mod many_kinds;
 mod many_publishers;
 mod protocol_document;
+mod recipes;
 mod spinning_handler;

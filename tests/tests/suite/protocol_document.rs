@@ -1,5 +1,5 @@
-//! Replays the sessions of `docs/PROTOCOL.md` byte for byte against a real replica and a real
-//! publisher.
+//! Replays the sessions that `docs/PROTOCOL.md` names, byte for byte, against a real replica and a
+//! real publisher.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-const PAGE: &str = include_str!("../../../docs/PROTOCOL.md");
+const SESSIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../protocol/tests/sessions");
 /// A frame with a bare heartbeat.
 const HEARTBEAT: [u8; 5] = [1, 0, 0, 0, 0];
 const LONG: Duration = Duration::from_secs(60);
@@ -48,8 +48,7 @@ fn matches(expected: &[Expected], received: &[u8]) -> bool {
 /// Parses the session of that name: lines with `C` or `S`, bytes in hex, and comments after `#`. An
 /// indented line continues the previous one.
 fn session(name: &str) -> Vec<Step> {
-    let (_, rest) = PAGE.split_once(&format!("```session {name}\n")).expect("the session");
-    let (text, _) = rest.split_once("```").expect("its end");
+    let text = std::fs::read_to_string(format!("{SESSIONS}/{name}.txt")).expect("the session");
     let mut steps: Vec<Step> = Vec::new();
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();

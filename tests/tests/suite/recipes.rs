@@ -1,4 +1,5 @@
-//! Runs the programs of `docs/JOBS.md` against a real system; the document contains them verbatim.
+//! Runs the handler with checkpoints of `docs/RECIPES.md`, which contains it verbatim, and a
+//! prepared job, against a real system.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "its helpers are tests, too")]
 
 use longshore::Backoff;
@@ -7,14 +8,12 @@ use longshore::prelude::*;
 use longshore_tests::{Resolver, start_publisher};
 use std::time::Duration;
 
-// page: order
 async fn place_order(producer: &Producer, orders: Path) -> anyhow::Result<()> {
     let receipt = producer.prepare(new_job(orders, "order 18")).await?;
     commit_transaction().await?;
     producer.confirm(&receipt).await?;
     Ok(())
 }
-// end
 
 async fn commit_transaction() -> anyhow::Result<()> {
     Ok(())
@@ -41,15 +40,12 @@ async fn import(job: Job<u32>, context: JobContext) -> Result<String, JobFailure
 // end
 
 #[test]
-fn the_document_contains_these_programs_verbatim() {
-    let page = include_str!("../../../docs/JOBS.md");
-    let here = include_str!("jobs_document.rs");
-    for part in here.split("// page: ").skip(1) {
-        let Some((_, program)) = part.split_once('\n') else { continue };
-        let Some((program, _)) = program.split_once("// end\n") else { continue };
-        assert!(page.contains(program), "JOBS.md differs:\n{program}");
-    }
-    assert_eq!(here.matches("\n// page: ").count(), page.matches("```rust").count());
+fn the_document_contains_this_program_verbatim() {
+    let page = include_str!("../../../docs/RECIPES.md");
+    let here = include_str!("recipes.rs");
+    let (_, program) = here.split_once("// page: import\n").unwrap();
+    let (program, _) = program.split_once("// end\n").unwrap();
+    assert!(page.contains(program), "RECIPES.md differs:\n{program}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
