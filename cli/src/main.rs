@@ -6,6 +6,7 @@ mod arguments;
 mod backoff;
 mod child;
 mod commands;
+mod completion;
 mod config;
 mod confirmation;
 mod deadline;
@@ -32,6 +33,7 @@ use crate::logging::LogFilter;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    completion::answer_shell();
     let parsed = arguments::command().try_get_matches();
     let line = match parsed.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
@@ -69,15 +71,22 @@ fn wants_json(arguments: &[OsString]) -> bool {
 }
 
 fn run(line: CommandLine) -> anyhow::Result<()> {
-    let overrides = line.global.config_overrides();
+    let overrides = line.global.config_overrides(&line.command);
     let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
-    let config = Config::load(&overrides)
-        .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?;
+    // These commands show or repair what is wrong.
+    let (config, problems) = match line.command {
+        Command::Config { .. } | Command::Context(_) => Config::load_with_problems(&overrides),
+        _ => (
+            Config::load(&overrides)
+                .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?,
+            Vec::new(),
+        ),
+    };
     let default_filter = line.command.default_log_filter();
     let format = config.log_format.value;
     let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
     let output = Output::new(line.global.json);
-    let context = Context { config, output, overrides, log, deadline };
+    let context = Context { config, problems, output, overrides, log, deadline };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.

@@ -1,7 +1,7 @@
 //! The examples at the end of each command's help.
 
 /// Each command with its examples: a command line, then what it does.
-pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 19] = [
+pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
     (
         "up",
         &[
@@ -144,6 +144,21 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 19] = [
         ],
     ),
     (
+        "context",
+        &[
+            ("longshore context add prod --resolver 10.0.0.1:4770,10.0.0.2:4770", "its replicas"),
+            ("longshore context use prod", "for the commands that follow"),
+            ("longshore --context test stat", "for one command"),
+        ],
+    ),
+    (
+        "completions",
+        &[
+            ("longshore completions bash > /etc/bash_completion.d/longshore", "for all users"),
+            ("longshore completions zsh > ~/.zfunc/_longshore", "a folder of $fpath"),
+        ],
+    ),
+    (
         "bench",
         &[
             ("longshore bench e2e", "jobs a second on this machine"),
@@ -180,7 +195,8 @@ mod tests {
             for (line, _) in examples {
                 let line = line.rsplit(" | ").next().unwrap_or(line);
                 let words = words(line);
-                assert_eq!(words[1], name, "{line}");
+                assert_eq!(words[1].trim_start_matches("--"), name, "{line}");
+                let words = words.into_iter().take_while(|word| *word != ">");
                 if let Err(error) = command().try_get_matches_from(words) {
                     panic!("{line}: {error}");
                 }

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Jobs", &["enqueue", "work", "jobs", "job", "tail", "confirm", "cancel", "dead", "purge"]),
     ("Queues and workers", &["stat", "queue", "pause", "resume", "workers"]),
     ("Directory and live values", &["directory", "value"]),
-    ("Operate", &["top", "check", "journal", "config", "bench"]),
+    ("Operate", &["top", "check", "journal", "config", "context", "completions", "bench"]),
 ];
 
 const TEMPLATE: &str =
@@ -34,8 +34,12 @@ pub(crate) fn command() -> Command {
     let command = EXAMPLES.iter().fold(command, |command, (name, examples)| {
         command.mut_subcommand(name, |one| one.after_help(examples::text(examples)))
     });
-    let first_steps =
-        format!("{}\n\nlongshore help COMMAND shows one command.", examples::text(&FIRST_STEPS));
+    let first_steps = format!(
+        "{}\n\nlongshore help COMMAND shows one command.\n\
+         Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no answer in time; 128 + N after \
+         signal N.",
+        examples::text(&FIRST_STEPS)
+    );
     command.help_template(TEMPLATE).before_help(groups).after_help(first_steps)
 }
 
@@ -46,7 +50,7 @@ fn grouped(command: &Command) -> String {
         for name in names {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(text, "  {name:<10} {about}");
+            let _ = writeln!(text, "  {name:<11} {about}");
         }
         text.push('\n');
     }

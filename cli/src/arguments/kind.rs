@@ -93,7 +93,11 @@ impl Command {
                 WorkersAction::Quiet { wait: true, .. } => Stream,
                 WorkersAction::Quiet { .. } | WorkersAction::Resume(_) => Act,
             },
-            Command::Journal(_) | Command::Config { .. } => Local,
+            Command::Journal(_)
+            | Command::Config { .. }
+            | Command::Context(_)
+            | Command::Completions { .. }
+            | Command::Man { .. } => Local,
             Command::DemoWorker(_)
             | Command::BenchProducer(_)
             | Command::BenchWorker(_)
@@ -102,6 +106,16 @@ impl Command {
             | Command::BenchValuePublisher(_)
             | Command::BenchValueSubscriber(_) => Service,
         }
+    }
+
+    /// True for the processes of a system. They do not heed the selected context, which is for
+    /// commands that are typed.
+    pub(crate) fn is_service(&self) -> bool {
+        matches!(
+            self,
+            Command::Publisher(Publisher { action: PublisherAction::Run(_) })
+                | Command::Resolver(Resolver { action: ResolverAction::Run(_) })
+        )
     }
 
     /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.

@@ -2,6 +2,7 @@
 
 mod act;
 mod bench;
+mod context;
 mod directory;
 mod enqueue;
 mod examples;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::completion::Shell;
 use crate::config::ConfigOverrides;
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
@@ -32,6 +34,7 @@ pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
     BenchValues, BenchValuesProcess, BenchWorker, DemoWorker, Measure,
 };
+pub(crate) use context::{ContextAction, ContextCommand};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
 pub(crate) use groups::command;
@@ -58,8 +61,8 @@ pub(crate) struct CommandLine {
 
 #[derive(Args, Debug)]
 pub(crate) struct Global {
-    /// Addresses of the resolver's replicas [default: $LONGSHORE_RESOLVERS, the configuration file,
-    /// 127.0.0.1:4770]
+    /// Addresses of the resolver's replicas [default: $LONGSHORE_RESOLVERS, the context, the
+    /// configuration file, 127.0.0.1:4770]
     #[arg(
         long,
         global = true,
@@ -68,8 +71,18 @@ pub(crate) struct Global {
         help_heading = "Options of every command"
     )]
     resolver: Option<Vec<String>>,
-    /// The configuration file [default: $LONGSHORE_CONFIG, ~/.config/longshore/config.toml,
-    /// /etc/longshore/config.toml]
+    /// The system, by its name in longshore context ls [default: $LONGSHORE_CONTEXT, the selected
+    /// one]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        conflicts_with = "resolver",
+        help_heading = "Options of every command"
+    )]
+    context: Option<String>,
+    /// The configuration file [default: $LONGSHORE_CONFIG, $XDG_CONFIG_HOME/longshore/config.toml,
+    /// ~/.config/longshore/config.toml, /etc/longshore/config.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     config: Option<PathBuf>,
     /// Print JSON
@@ -102,10 +115,12 @@ pub(crate) struct Global {
 
 impl Global {
     /// The flags that override the configuration.
-    pub(crate) fn config_overrides(&self) -> ConfigOverrides {
+    pub(crate) fn config_overrides(&self, command: &Command) -> ConfigOverrides {
         ConfigOverrides {
             resolvers: self.resolver.clone(),
+            context: self.context.clone(),
             config: self.config.clone(),
+            ignore_selected: command.is_service(),
             log: self.log.clone(),
             log_format: self.log_format,
         }
@@ -180,6 +195,19 @@ pub(crate) enum Command {
         /// Print only errors; exit code 2 if there are any
         #[arg(long)]
         check: bool,
+    },
+    /// Name systems, and select the one that commands use
+    Context(ContextCommand),
+    /// Print a shell's completions, which also complete paths, workers and contexts
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write a man page for each command
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        dir: PathBuf,
     },
     /// Measure a throwaway system or, with --resolver, a running one
     Bench(Bench),

@@ -24,7 +24,7 @@ pub(crate) struct Demo {
 #[derive(Args, Debug)]
 pub(crate) struct Up {
     /// The directory of the journal [default: $LONGSHORE_DATA, the configuration file,
-    /// ~/.local/share/longshore]
+    /// $XDG_DATA_HOME/longshore, ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Number of resolver replicas
@@ -113,7 +113,8 @@ pub(crate) enum PublisherAction {
 #[derive(Args, Debug)]
 pub(crate) struct Forget {
     /// The publisher's name, its id, or the id's first eight digits
-    pub(crate) name: String,
+    #[arg(value_name = "NAME")]
+    pub(crate) publisher: String,
     #[command(flatten)]
     pub(crate) act: DryRun,
     #[command(flatten)]
@@ -123,7 +124,8 @@ pub(crate) struct Forget {
 #[derive(Args, Debug)]
 pub(crate) struct Drain {
     /// The publisher's name, its id, or the id's first eight digits
-    pub(crate) name: String,
+    #[arg(value_name = "NAME")]
+    pub(crate) publisher: String,
     /// Wait until all its jobs have ended
     #[arg(long, conflicts_with_all = ["undo", "dry_run"])]
     pub(crate) wait: bool,
@@ -137,7 +139,7 @@ pub(crate) struct Drain {
 #[derive(Args, Debug)]
 pub(crate) struct RunPublisher {
     /// The directory of the journal [default: $LONGSHORE_DATA, the configuration file,
-    /// ~/.local/share/longshore]
+    /// $XDG_DATA_HOME/longshore, ~/.local/share/longshore]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// The address to listen on; port 0 picks a free port [default: 127.0.0.1:4780]

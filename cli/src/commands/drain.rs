@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Result<()> {
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await?;
-    let PublisherInfo { id, name, .. } = find(&arguments.name, &publishers)?.clone();
+    let PublisherInfo { id, name, .. } = find(&arguments.publisher, &publishers)?.clone();
     if arguments.act.dry_run {
         return show_plan(arguments.undo, &name, id, &mut context).await;
     }

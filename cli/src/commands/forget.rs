@@ -15,7 +15,7 @@ use crate::output::printable;
 use crate::time::show_duration;
 
 pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Result<()> {
-    let Forget { name, act, confirmation } = arguments;
+    let Forget { publisher: name, act, confirmation } = arguments;
     let ask = confirmation.needs_question(act.dry_run, "forget a publisher")?;
     let client = context.read_client();
     let replicas = context.cluster().replicas;

@@ -4,6 +4,7 @@ mod act;
 mod bench;
 pub(crate) mod check;
 mod config;
+mod contexts;
 mod dead;
 mod demo;
 mod drain;
@@ -25,7 +26,7 @@ mod resolve;
 mod resolver;
 mod stat;
 mod subscribe;
-mod sys;
+pub(crate) mod sys;
 mod table;
 mod tail;
 mod top;
@@ -43,7 +44,8 @@ use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, Rep
 use serde_json::{Value, json};
 
 use crate::arguments::{self, Command, CommandKind, Directory, DirectoryAction, ValueAction};
-use crate::config::{Config, ConfigOverrides};
+use crate::completion;
+use crate::config::{Config, ConfigOverrides, Problem};
 use crate::deadline::Deadline;
 use crate::failure::{Failure, FailureKind};
 use crate::logging::LogFilter;
@@ -61,6 +63,8 @@ fn memory_json(bounds: &MemoryBounds) -> Value {
 /// Configuration and output, shared by all commands.
 pub(crate) struct Context {
     pub(crate) config: Config,
+    /// What is wrong with the configuration, for the commands that run nevertheless.
+    pub(crate) problems: Vec<Problem>,
     pub(crate) output: Output,
     /// The command line's settings, for services that reload the configuration.
     pub(crate) overrides: ConfigOverrides,
@@ -164,7 +168,7 @@ fn timed_out(limit: Duration, changes: bool) -> Failure {
     Failure::new(FailureKind::TimedOut, message).with_hint("--timeout DURATION allows more")
 }
 
-async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
+async fn run_command(command: Command, mut context: Context) -> anyhow::Result<()> {
     match command {
         Command::Up(arguments) => up::run(arguments, context).await,
         Command::Resolver(arguments) => resolver::run(arguments, context).await,
@@ -212,6 +216,9 @@ async fn run_command(command: Command, context: Context) -> anyhow::Result<()> {
         }
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config { check } => config::run(check, context),
+        Command::Context(arguments) => contexts::run(arguments, context),
+        Command::Completions { shell } => completion::print_script(shell, &mut context.output),
+        Command::Man { dir } => completion::write_man_pages(&dir),
     }
 }
 

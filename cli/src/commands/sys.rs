@@ -14,14 +14,14 @@ const METRIC_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The base paths of all `publishers` or `replicas` with metrics, and whether the directory is
 /// complete.
-pub(super) async fn bases(client: &ReadClient, kind: &str) -> anyhow::Result<(Vec<Path>, bool)> {
+pub(crate) async fn bases(client: &ReadClient, kind: &str) -> anyhow::Result<(Vec<Path>, bool)> {
     let listing = client.list_matching(vec![Glob::new(&format!("/sys/{kind}/*"))?]).await?;
     let bases = listing.paths.into_iter().filter(|listed| listed.default);
     Ok((bases.map(|listed| listed.path).collect(), listing.complete))
 }
 
 /// Reads metrics concurrently. Returns the value or the error of each, in order.
-pub(super) async fn read(
+pub(crate) async fn read(
     subscriber: &Subscriber,
     paths: Vec<Path>,
 ) -> Vec<(Path, Result<Json, String>)> {
@@ -50,21 +50,21 @@ async fn read_one(subscriber: &Subscriber, path: Path) -> Result<Json, String> {
 }
 
 /// A child of a path.
-pub(super) fn below(base: &Path, name: &str) -> Option<Path> {
+pub(crate) fn below(base: &Path, name: &str) -> Option<Path> {
     Path::new(&format!("{base}/{name}")).ok()
 }
 
 /// The name of the publisher or replica in a path of metrics.
-pub(super) fn name_of(path: &Path) -> &str {
+pub(crate) fn name_of(path: &Path) -> &str {
     path.segments().nth(2).unwrap_or_default()
 }
 
 /// A number in a map.
-pub(super) fn number(map: &Json, field: &str) -> u64 {
+pub(crate) fn number(map: &Json, field: &str) -> u64 {
     map[field].as_u64().unwrap_or_default()
 }
 
 /// A string in a map.
-pub(super) fn text<'a>(map: &'a Json, field: &str) -> &'a str {
+pub(crate) fn text<'a>(map: &'a Json, field: &str) -> &'a str {
     map[field].as_str().unwrap_or_default()
 }

@@ -1,11 +1,16 @@
 //! Precedence of settings: environment, then file, then default.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::file::line_of;
 use super::raw_value::{Key, ValueType};
-use super::{ConfigOverrides, ENV_CONFIG, Environment, Origin, Setting};
+use super::resolver_source::{ResolverSource, Sources, resolver_source};
+use super::{
+    ConfigOverrides, Contexts, ENV_CONFIG, ENV_CONTEXT, ENV_RESOLVERS, Environment, Origin,
+    Problem, Setting,
+};
 
 /// The configuration file: its location and text.
 pub(super) struct ConfigSource {
@@ -19,6 +24,7 @@ impl ConfigSource {
     pub(super) fn find(
         overrides: &ConfigOverrides,
         environment: &Environment,
+        folder: Option<&Path>,
     ) -> Result<Option<ConfigSource>, String> {
         let explicit = overrides
             .config
@@ -37,8 +43,8 @@ impl ConfigSource {
             })?;
             return Ok(Some(ConfigSource { path, text }));
         }
-        let defaults = home(environment)
-            .map(|home| Path::new(home).join(".config/longshore/config.toml"))
+        let defaults = folder
+            .map(|folder| folder.join("config.toml"))
             .into_iter()
             .chain([PathBuf::from("/etc/longshore/config.toml")]);
         for file in defaults {
@@ -73,6 +79,8 @@ pub(super) struct Layers<'a> {
     pub(super) environment: &'a Environment,
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
+    /// Where invalid values are reported; the default takes their place.
+    pub(super) problems: &'a RefCell<Vec<Problem>>,
 }
 
 impl Layers<'_> {
@@ -83,11 +91,11 @@ impl Layers<'_> {
         written: Key<W>,
         read: impl FnOnce(W) -> Result<T, String>,
         default: T,
-    ) -> Result<Setting<T>, String> {
+    ) -> Setting<T> {
         self.pick(key, None, written, read, default)
     }
 
-    /// Resolves a key. An error names its origin and what was expected.
+    /// Resolves a key. A problem names its origin and what was expected.
     pub(super) fn pick<W: ValueType, T>(
         &self,
         key: &str,
@@ -95,20 +103,101 @@ impl Layers<'_> {
         written: Key<W>,
         read: impl FnOnce(W) -> Result<T, String>,
         default: T,
-    ) -> Result<Setting<T>, String> {
+    ) -> Setting<T> {
         if let Some((variable, read)) = environment
-            && let Some(text) = self.environment.get(variable).filter(|text| !text.is_empty())
+            && let Some(text) = self.variable(variable)
         {
-            let value = read(text).map_err(|error| format!("${variable}: {error}"))?;
-            return Ok(Setting { value, origin: Origin::Environment(variable) });
+            let origin = Origin::Environment(variable);
+            return match read(text) {
+                Ok(value) => Setting { value, origin },
+                Err(why) => self.invalid(key, &origin, format!("{origin}: {why}"), default),
+            };
         }
-        let Some(written) = written else { return Ok(Setting::default_of(default)) };
+        let Some(written) = written else { return Setting::default_of(default) };
         let line = line_of(self.text, written.span().start);
-        let value = written
-            .into_inner()
-            .of_type(key)
-            .and_then(read)
-            .map_err(|error| format!("{}:{line}: {key}: {error}", self.path.display()))?;
-        Ok(Setting { value, origin: Origin::File { file: self.path.to_owned(), line } })
+        let origin = Origin::File { file: self.path.to_owned(), line };
+        match written.into_inner().of_type(key).and_then(read) {
+            Ok(value) => Setting { value, origin },
+            Err(why) => self.invalid(key, &origin, format!("{origin}: {key}: {why}"), default),
+        }
+    }
+
+    /// The value of a flag, unless it is invalid.
+    pub(super) fn flag<T>(
+        &self,
+        key: &str,
+        flag: &'static str,
+        read: Result<T, String>,
+    ) -> Option<T> {
+        let problem = |why| {
+            let message = format!("{flag}: {why}");
+            self.invalid(key, &Origin::Flag(flag), message, ());
+        };
+        read.map_err(problem).ok()
+    }
+
+    /// The context in force, and its replicas, if a context names them.
+    pub(super) fn context(
+        &self,
+        overrides: &ConfigOverrides,
+        folder: Option<PathBuf>,
+        named_file: bool,
+    ) -> (Setting<Option<String>>, Option<Setting<Vec<String>>>) {
+        let none = Setting::default_of(None);
+        if overrides.resolvers.is_some() {
+            return (none, None);
+        }
+        let contexts = folder.map(Contexts::in_folder);
+        let selected = match &contexts {
+            Some(contexts) if !overrides.ignore_selected => contexts.selected(),
+            _ => Ok(None),
+        };
+        let sources = Sources {
+            context_flag: overrides.context.is_some(),
+            variable: self.variable(ENV_RESOLVERS).is_some(),
+            context_variable: self.variable(ENV_CONTEXT).is_some(),
+            named_file,
+            selected: !matches!(selected, Ok(None)),
+        };
+        if resolver_source(sources) == ResolverSource::Layers {
+            return (none, None);
+        }
+        let name = if let Some(name) = overrides.context.clone() {
+            Ok(Setting { value: name, origin: Origin::Flag("--context") })
+        } else if let Some(name) = self.variable(ENV_CONTEXT) {
+            let origin = Origin::Environment(ENV_CONTEXT);
+            text(name).map(|name| Setting { value: name.to_owned(), origin })
+        } else {
+            selected.and_then(|name| name.ok_or_else(|| "no context is selected".to_owned()))
+        };
+        let name = match name {
+            Ok(name) => name,
+            Err(why) => return (self.invalid("context", &Origin::Default, why, None), None),
+        };
+        let read = contexts
+            .ok_or_else(|| "contexts need $XDG_CONFIG_HOME or $HOME".to_owned())
+            .and_then(|contexts| contexts.read(&name.value));
+        match read {
+            Ok(context) => {
+                let in_force = Setting { value: Some(context.name), origin: name.origin };
+                (in_force, Some(context.resolvers))
+            }
+            Err(why) => {
+                let message = format!("{}: {why}", name.origin);
+                (self.invalid("context", &name.origin, message, None), None)
+            }
+        }
+    }
+
+    /// A variable that is set and not empty.
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.environment.get(name).map(OsString::as_os_str).filter(|text| !text.is_empty())
+    }
+
+    /// Reports an invalid value, and returns the default.
+    fn invalid<T>(&self, key: &str, origin: &Origin, message: String, default: T) -> Setting<T> {
+        let problem = Problem { key: Some(key.to_owned()), origin: origin.to_string(), message };
+        self.problems.borrow_mut().push(problem);
+        Setting::default_of(default)
     }
 }

@@ -2,14 +2,20 @@
 //! default.
 
 mod check;
+mod contexts;
 mod file;
+mod folders;
 mod layers;
+mod problem;
 mod raw_value;
 mod reload;
+mod resolver_source;
 mod rows;
+mod sections;
 mod setting;
 mod values;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -21,16 +27,20 @@ use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
 };
 
+pub(crate) use contexts::{Contexts, NamedContext, parse_name as parse_context_name};
+pub(crate) use problem::Problem;
 pub(crate) use reload::{ReloadPlan, Service, plan_reload};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
-pub(crate) use values::{ReplicaMetrics, parse_address, parse_advertised, parse_durability};
+pub(crate) use values::{
+    ReplicaMetrics, parse_address, parse_advertised, parse_durability, replicas as check_replicas,
+};
 
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
-use file::{ConfigFile, PublisherSection, ResolverSection, TimingSection};
+use file::ConfigFile;
+use folders::Folders;
 use layers::{ConfigSource, Layers, home, text};
-use raw_value::DurationText;
 
 /// The default port of a resolver replica.
 pub(crate) const RESOLVER_PORT: u16 = 4770;
@@ -38,6 +48,7 @@ pub(crate) const RESOLVER_PORT: u16 = 4770;
 pub(crate) const PUBLISHER_PORT: u16 = 4780;
 
 const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
+const ENV_CONTEXT: &str = "LONGSHORE_CONTEXT";
 const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
@@ -52,6 +63,10 @@ type Environment = BTreeMap<String, OsString>;
 pub(crate) struct ConfigOverrides {
     /// `--resolver`
     pub(crate) resolvers: Option<Vec<String>>,
+    /// `--context`
+    pub(crate) context: Option<String>,
+    /// Services do not heed the selected context: it is for commands that are typed.
+    pub(crate) ignore_selected: bool,
     /// `--config`
     pub(crate) config: Option<PathBuf>,
     /// `--log`
@@ -65,6 +80,8 @@ pub(crate) struct ConfigOverrides {
 pub(crate) struct Config {
     /// The configuration file that was read, if any.
     pub(crate) file: Option<Setting<PathBuf>>,
+    /// The context that names the resolver's replicas, if one does.
+    pub(crate) context: Setting<Option<String>>,
     /// Addresses of the resolver's replicas.
     pub(crate) resolvers: Setting<Vec<String>>,
     /// The directory of the publisher's journal; none if neither it nor a home directory is set.
@@ -134,76 +151,111 @@ pub(crate) struct TimingConfig {
 
 impl Config {
     /// Reads the environment and the configuration file, and validates keys that depend on each
-    /// other.
+    /// other. The error is the first problem.
     pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, UsageError> {
         Config::resolve(overrides, &environment()).map_err(UsageError)
     }
 
+    /// Like [`Config::load`], but with the default for each invalid value, and all problems.
+    pub(crate) fn load_with_problems(overrides: &ConfigOverrides) -> (Config, Vec<Problem>) {
+        let (config, mut problems) = Config::read(overrides, &environment());
+        if problems.is_empty() {
+            problems.extend(check::services(&config).err().map(Problem::of_several_keys));
+        }
+        (config, problems)
+    }
+
     fn resolve(overrides: &ConfigOverrides, environment: &Environment) -> Result<Config, String> {
-        let source = ConfigSource::find(overrides, environment)?;
-        let (content, file) = match &source {
-            Some(source) => (source.text.as_str(), file::parse(&source.text, &source.path.value)?),
-            None => ("", ConfigFile::default()),
-        };
+        let (config, problems) = Config::read(overrides, environment);
+        match problems.into_iter().next() {
+            None => Ok(config),
+            Some(problem) => Err(problem.message),
+        }
+    }
+
+    fn read(overrides: &ConfigOverrides, environment: &Environment) -> (Config, Vec<Problem>) {
+        let problems = RefCell::new(Vec::new());
+        let failed = |why| problems.borrow_mut().push(Problem::of_several_keys(why));
+        let folders = Folders::of(environment);
+        let source = ConfigSource::find(overrides, environment, folders.config.as_deref());
+        let source = source.unwrap_or_else(|why| {
+            failed(why);
+            None
+        });
+        let parsed = source.as_ref().map(|source| file::parse(&source.text, &source.path.value));
+        let file = parsed.transpose().unwrap_or_else(|why| {
+            failed(why);
+            None
+        });
+        let content = source.as_ref().map_or("", |source| source.text.as_str());
         let path = source.as_ref().map_or(FilePath::new(""), |source| source.path.value.as_path());
-        let layers = Layers { environment, path, text: content };
-        let ConfigFile { resolvers, data, log, log_format, publisher, resolver, timing } = file;
+        let layers = Layers { environment, path, text: content, problems: &problems };
+        let ConfigFile { resolvers, data, log, log_format, publisher, resolver, timing } =
+            file.unwrap_or_default();
 
         let listed = |value: &OsStr| {
             let list = text(value)?.split(',').map(str::trim).filter(|s| !s.is_empty());
             values::replicas(list.map(str::to_owned).collect())
         };
-        let default_resolver = vec![format!("127.0.0.1:{RESOLVER_PORT}")];
         let home = home(environment).map(FilePath::new);
-        let default_data = home.map(|home| home.join(".local/share/longshore"));
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = if host.trim().is_empty() { "longshore" } else { host.trim() };
 
+        let is_named = source.as_ref().is_some_and(|source| source.path.origin != Origin::Default);
+        let named_file = is_named && resolvers.is_some();
+        let (context, of_context) = layers.context(overrides, folders.config, named_file);
+        let default_resolver = vec![format!("127.0.0.1:{RESOLVER_PORT}")];
+        let of_layers = layers.pick(
+            "resolvers",
+            Some((ENV_RESOLVERS, &listed)),
+            resolvers,
+            values::replicas,
+            default_resolver,
+        );
         let mut config = Config {
-            resolvers: layers.pick(
-                "resolvers",
-                Some((ENV_RESOLVERS, &listed)),
-                resolvers,
-                values::replicas,
-                default_resolver,
-            )?,
+            context,
+            resolvers: of_context.unwrap_or(of_layers),
             data: layers.pick(
                 "data",
                 Some((ENV_DATA, &|value| Ok(Some(PathBuf::from(value))))),
                 data,
                 |text| values::expand_home(&text, home).map(Some),
-                default_data,
-            )?,
+                folders.data,
+            ),
             log: layers.pick(
                 "log",
                 Some((ENV_LOG, &|value| values::log_filter(text(value)?.to_owned()).map(Some))),
                 log,
                 |text| values::log_filter(text).map(Some),
                 None,
-            )?,
+            ),
             log_format: layers.pick(
                 "log_format",
                 Some((ENV_LOG_FORMAT, &|value| LogFormat::parse(text(value)?))),
                 log_format,
                 |text| LogFormat::parse(&text),
                 LogFormat::Text,
-            )?,
-            publisher: PublisherConfig::resolve(&layers, publisher, host)?,
-            resolver: ResolverConfig::resolve(&layers, resolver, host)?,
-            timing: TimingConfig::resolve(&layers, timing)?,
+            ),
+            publisher: PublisherConfig::resolve(&layers, publisher, host),
+            resolver: ResolverConfig::resolve(&layers, resolver, host),
+            timing: TimingConfig::resolve(&layers, timing),
             file: source.as_ref().map(|source| source.path.clone()),
         };
         if let Some(list) = overrides.resolvers.clone() {
-            let list = values::replicas(list).map_err(|e| format!("--resolver: {e}"))?;
-            config.resolvers = config.resolvers.or_flag(Some(list), "--resolver");
+            let list = layers.flag("resolvers", "--resolver", values::replicas(list));
+            config.resolvers = config.resolvers.or_flag(list, "--resolver");
         }
         if let Some(filter) = overrides.log.clone() {
-            let filter = values::log_filter(filter).map_err(|e| format!("--log: {e}"))?;
-            config.log = config.log.or_flag(Some(Some(filter)), "--log");
+            let filter = layers.flag("log", "--log", values::log_filter(filter));
+            config.log = config.log.or_flag(filter.map(Some), "--log");
         }
         config.log_format = config.log_format.or_flag(overrides.log_format, "--log-format");
-        check::cluster(&config)?;
-        Ok(config)
+        if problems.borrow().is_empty() {
+            problems
+                .borrow_mut()
+                .extend(check::cluster(&config).err().map(Problem::of_several_keys));
+        }
+        (config, problems.into_inner())
     }
 
     /// The data directory: from the command line, or the configured one.
@@ -213,12 +265,6 @@ impl Config {
                         with --data DIR, $LONGSHORE_DATA, or data in the configuration file";
             UsageError(what.to_owned())
         })
-    }
-
-    /// Checks that the services could start with this configuration, apart from flags of their own.
-    /// `longshore config` runs it; other commands do not.
-    pub(crate) fn check_services(&self) -> Result<(), UsageError> {
-        check::services(self).map_err(UsageError)
     }
 
     /// The timing of resolver clients and servers.
@@ -285,207 +331,18 @@ impl Config {
     }
 }
 
+/// The contexts of this user; an error without a configuration folder.
+pub(crate) fn contexts() -> Result<Contexts, UsageError> {
+    let folder = Folders::of(&environment()).config.ok_or_else(|| {
+        let why = "there is no folder for contexts; set $XDG_CONFIG_HOME, or $HOME";
+        UsageError(why.to_owned())
+    })?;
+    Ok(Contexts::in_folder(folder))
+}
+
 fn environment() -> Environment {
     let named = std::env::vars_os().map(|(name, value)| (name.into_string(), value));
     named.filter_map(|(name, value)| Some((name.ok()?, value))).collect()
-}
-
-impl PublisherConfig {
-    fn resolve(
-        layers: &Layers<'_>,
-        written: PublisherSection,
-        host: &str,
-    ) -> Result<PublisherConfig, String> {
-        let name = host.to_owned();
-        let listen = values::local(PUBLISHER_PORT);
-        let connections_max = layers.of_file(
-            "publisher.connections_max",
-            written.connections_max,
-            values::within(1..=values::CONNECTIONS_LIMIT),
-            PublisherOptions::CONNECTIONS_MAX,
-        )?;
-        Ok(PublisherConfig {
-            name: layers.of_file("publisher.name", written.name, values::name, name)?,
-            listen: layers.of_file("publisher.listen", written.listen, values::address, listen)?,
-            advertise: layers.of_file(
-                "publisher.advertise",
-                written.advertise,
-                values::advertised,
-                Vec::new(),
-            )?,
-            paths: layers.of_file("publisher.paths", written.paths, values::paths, Vec::new())?,
-            defaults: layers.of_file(
-                "publisher.defaults",
-                written.defaults,
-                values::paths,
-                Vec::new(),
-            )?,
-            homes: layers.of_file("publisher.homes", written.homes, Ok, Vec::new())?,
-            durability: layers.of_file(
-                "publisher.durability",
-                written.durability,
-                |text| parse_durability(&text),
-                Durability::Fsync,
-            )?,
-            segment_bytes: layers.of_file(
-                "publisher.segment_bytes",
-                written.segment_bytes,
-                values::segment_bytes,
-                PublisherOptions::SEGMENT_BYTES,
-            )?,
-            cache_bytes: layers.of_file(
-                "publisher.cache_bytes",
-                written.cache_bytes,
-                |n| usize::try_from(n).map_err(|_| format!("{n} is out of range")),
-                PublisherOptions::CACHE_BYTES,
-            )?,
-            memory_max: layers.of_file(
-                "publisher.memory_max",
-                written.memory_max,
-                values::memory_max,
-                PublisherOptions::default_memory_max(),
-            )?,
-            value_connections_max: layers.of_file(
-                "publisher.value_connections_max",
-                written.value_connections_max,
-                values::within(1..=values::CONNECTIONS_LIMIT),
-                PublisherOptions::default_value_connections(connections_max.value),
-            )?,
-            connections_max,
-            hang_after: layers.of_file(
-                "publisher.hang_after",
-                written.hang_after,
-                |DurationText(text)| values::hang_after(text),
-                PublisherOptions::HANG_AFTER,
-            )?,
-            clock_skew_max: layers.of_file(
-                "publisher.clock_skew_max",
-                written.clock_skew_max,
-                |DurationText(text)| values::clock_skew_max(text),
-                PublisherOptions::CLOCK_SKEW_MAX,
-            )?,
-            metrics: layers.of_file("publisher.metrics", written.metrics, Ok, true)?,
-            insecure: layers.of_file("publisher.insecure", written.insecure, Ok, false)?,
-        })
-    }
-}
-
-impl ResolverConfig {
-    fn resolve(
-        layers: &Layers<'_>,
-        written: ResolverSection,
-        host: &str,
-    ) -> Result<ResolverConfig, String> {
-        let default = ServerOptions::default();
-        let name = host.to_owned();
-        let listen = values::local(RESOLVER_PORT);
-        let connections_max = layers.of_file(
-            "resolver.connections_max",
-            written.connections_max,
-            values::within(1..=values::CONNECTIONS_LIMIT),
-            default.connections_max,
-        )?;
-        let reserved = |key, written, default| {
-            layers.of_file(key, written, values::within(0..=values::CONNECTIONS_LIMIT), default)
-        };
-        Ok(ResolverConfig {
-            writers_reserved: reserved(
-                "resolver.writers_reserved",
-                written.writers_reserved,
-                Limits::default_writers_reserved(connections_max.value),
-            )?,
-            tools_reserved: reserved(
-                "resolver.tools_reserved",
-                written.tools_reserved,
-                Limits::default_tools_reserved(connections_max.value),
-            )?,
-            name: layers.of_file("resolver.name", written.name, values::name, name)?,
-            listen: layers.of_file("resolver.listen", written.listen, values::address, listen)?,
-            connections_max,
-            watches_max: layers.of_file(
-                "resolver.watches_max",
-                written.watches_max,
-                values::within(1..=Limits::WATCHES_LIMIT_MAX),
-                default.watches_max,
-            )?,
-            paths_max: layers.of_file(
-                "resolver.paths_max",
-                written.paths_max,
-                values::within(1..=Limits::PATHS_LIMIT_MAX),
-                default.paths_max,
-            )?,
-            received_bytes_max: layers.of_file(
-                "resolver.received_bytes_max",
-                written.received_bytes_max,
-                values::within(FrameBudget::BYTES_MIN..=usize::MAX),
-                FrameBudget::BYTES,
-            )?,
-            metrics: layers.of_file(
-                "resolver.metrics",
-                written.metrics,
-                values::metrics,
-                ReplicaMetrics::Automatic,
-            )?,
-            insecure: layers.of_file("resolver.insecure", written.insecure, Ok, false)?,
-        })
-    }
-}
-
-impl TimingConfig {
-    fn resolve(layers: &Layers<'_>, written: TimingSection) -> Result<TimingConfig, String> {
-        let default = ResolverTiming::default();
-        let duration = |key, written, default| {
-            layers.of_file(
-                key,
-                written,
-                |DurationText(text)| values::positive_duration(text),
-                default,
-            )
-        };
-        let ttl = |key, written, default| {
-            layers.of_file(key, written, |DurationText(text)| values::ttl(text), default)
-        };
-        Ok(TimingConfig {
-            reader_ttl: ttl("timing.reader_ttl", written.reader_ttl, default.reader_ttl)?,
-            writer_ttl: ttl("timing.writer_ttl", written.writer_ttl, default.writer_ttl)?,
-            handshake_timeout: duration(
-                "timing.handshake_timeout",
-                written.handshake_timeout,
-                default.handshake_timeout,
-            )?,
-            connect_timeout: duration(
-                "timing.connect_timeout",
-                written.connect_timeout,
-                default.connect_timeout,
-            )?,
-            retry_wait_min: duration(
-                "timing.retry_wait_min",
-                written.retry_wait_min,
-                default.retry_wait_min,
-            )?,
-            retry_wait_max: duration(
-                "timing.retry_wait_max",
-                written.retry_wait_max,
-                default.retry_wait_max,
-            )?,
-            request_timeout_min: duration(
-                "timing.request_timeout_min",
-                written.request_timeout_min,
-                default.request_timeout_min,
-            )?,
-            read_op_timeout: duration(
-                "timing.read_op_timeout",
-                written.read_op_timeout,
-                default.read_op_timeout,
-            )?,
-            write_op_timeout: duration(
-                "timing.write_op_timeout",
-                written.write_op_timeout,
-                default.write_op_timeout,
-            )?,
-            tries: layers.of_file("timing.tries", written.tries, values::tries, default.tries)?,
-        })
-    }
 }
 
 #[cfg(test)]

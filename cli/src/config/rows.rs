@@ -26,6 +26,7 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
+            Value::Null if self.key == "context" => "(none)".to_owned(),
             Value::Null if self.key == "data" => "(required: there is no $HOME)".to_owned(),
             Value::Null => "(the command's default)".to_owned(),
             other => other.to_string(),
@@ -35,8 +36,10 @@ impl Row {
 
 /// All keys.
 pub(crate) fn rows(config: &Config) -> Vec<Row> {
-    let Config { resolvers, data, log, log_format, publisher, resolver, timing, file: _ } = config;
+    let Config { context, resolvers, data, log, log_format, publisher, resolver, timing, file: _ } =
+        config;
     let mut rows = vec![
+        row("context", context, |v| json!(v)),
         row("resolvers", resolvers, |v| json!(v)),
         row("data", data, |v| json!(v.as_ref().map(|v| v.display().to_string()))),
         row("log", log, |v| json!(v)),

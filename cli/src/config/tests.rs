@@ -179,7 +179,7 @@ fn documented_configuration_parses_and_lists_every_key() {
     let (text, _) = rest.split_once("```").unwrap();
     let case = with_file(text);
     let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
-    assert_eq!(config.check_services().map_err(|error| error.0), Ok(()));
+    assert_eq!(check::services(&config), Ok(()));
     assert_eq!(config.timing(), ResolverTiming::default());
     assert_eq!(config.limits(), Limits::from(&ServerOptions::default()));
     // The default of `memory_max` is half of the machine's memory.
@@ -187,7 +187,8 @@ fn documented_configuration_parses_and_lists_every_key() {
     let named = ["name", "listen", "paths", "insecure"];
     let defaults = Config::resolve(&ConfigOverrides::default(), &BTreeMap::new()).unwrap();
     for (row, default) in rows(&config).into_iter().zip(rows(&defaults)) {
-        assert!(row.origin.contains("config.toml:"), "{} is not in it", row.key);
+        let is_key = row.key != "context";
+        assert!(!is_key || row.origin.contains("config.toml:"), "{} is not in it", row.key);
         let differs = not_default.contains(&row.key)
             || row.key.starts_with("publisher.defaults")
             || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
@@ -270,7 +271,7 @@ fn replica_metrics_are_on_by_default_and_configurable() {
     }
     let case = with_file("[resolver]\nmetrics = '192.0.2.1:4790'\n");
     let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
-    let refused = config.check_services().unwrap_err().0;
+    let refused = check::services(&config).unwrap_err();
     assert!(refused.contains("other machines can reach 192.0.2.1:4790"), "{refused}");
     for wrong in ["'0.0.0.0:4790'", "'here'", "3"] {
         let case = with_file(&format!("[resolver]\nmetrics = {wrong}\n"));
@@ -339,7 +340,7 @@ fn services_that_could_not_start_are_refused_early() {
     ] {
         let case = with_file(text);
         let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
-        let error = config.check_services().unwrap_err().0;
+        let error = check::services(&config).unwrap_err();
         let start = format!("{}:{line}: {key}: ", case.file.display());
         assert!(error.starts_with(&start) && error.contains(remedy), "{error}");
     }
@@ -355,6 +356,56 @@ fn services_that_could_not_start_are_refused_early() {
     ] {
         let case = with_file(text);
         let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
-        assert!(config.check_services().is_ok(), "{text}");
+        assert!(check::services(&config).is_ok(), "{text}");
     }
+}
+
+#[test]
+fn a_context_names_the_replicas_unless_something_closer_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("longshore");
+    let contexts = Contexts::in_folder(home.clone());
+    for name in ["prod", "test"] {
+        contexts.add(name, &[format!("{name}:4770")], false).unwrap();
+    }
+    contexts.select("prod").unwrap();
+    std::fs::write(home.join("config.toml"), "resolvers = ['file:4770']\n").unwrap();
+    let mut environment: Environment =
+        [("XDG_CONFIG_HOME".to_owned(), folder.path().into())].into();
+    let mut overrides = ConfigOverrides::default();
+    let resolved = |overrides: &ConfigOverrides, environment: &Environment| {
+        let config = Config::resolve(overrides, environment).unwrap();
+        (config.resolvers.value[0].clone(), config.context.value, config.context.origin.to_string())
+    };
+    let (replica, name, origin) = resolved(&overrides, &environment);
+    assert_eq!((replica.as_str(), name.as_deref()), ("prod:4770", Some("prod")));
+    assert!(origin.ends_with("longshore/context:1"), "{origin}");
+    overrides.ignore_selected = true;
+    assert_eq!(resolved(&overrides, &environment).0, "file:4770");
+    environment.insert(ENV_CONTEXT.to_owned(), "test".into());
+    let (replica, name, origin) = resolved(&overrides, &environment);
+    assert_eq!((replica.as_str(), name.as_deref()), ("test:4770", Some("test")));
+    assert_eq!(origin, "$LONGSHORE_CONTEXT");
+    overrides.context = Some("prod".to_owned());
+    assert_eq!(resolved(&overrides, &environment).0, "prod:4770");
+    overrides.context = Some("staging".to_owned());
+    let error = Config::resolve(&overrides, &environment).unwrap_err();
+    assert_eq!(error, "--context: there is no context staging; there are: prod, test");
+    overrides.resolvers = Some(vec!["flag:1".to_owned()]);
+    assert_eq!(resolved(&overrides, &environment).0, "flag:1");
+}
+
+#[test]
+fn every_problem_is_found_and_the_rest_is_resolved() {
+    let case = with_file(
+        "log = 'loud'\ndata = '/srv'\n[publisher]\nlisten = 'here'\n[timing]\ntries = 0\n",
+    );
+    let (config, problems) = Config::read(&ConfigOverrides::default(), &case.environment);
+    let keys: Vec<&str> = problems.iter().filter_map(|problem| problem.key.as_deref()).collect();
+    assert_eq!(keys, ["log", "publisher.listen", "timing.tries"]);
+    assert!(problems[1].origin.ends_with("config.toml:4"), "{problems:?}");
+    assert_eq!(config.data.value, Some("/srv".into()));
+    let case = with_file("data = \n");
+    let (_, problems) = Config::read(&ConfigOverrides::default(), &case.environment);
+    assert!(problems.len() == 1 && problems[0].message.contains("config.toml:1: "), "{problems:?}");
 }

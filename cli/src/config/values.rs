@@ -217,7 +217,7 @@ fn at_most(duration: Duration) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn replicas(list: Vec<String>) -> Result<Vec<String>, String> {
+pub(crate) fn replicas(list: Vec<String>) -> Result<Vec<String>, String> {
     if list.is_empty() {
         return Err("expected at least one HOST:PORT".to_owned());
     }

@@ -66,7 +66,16 @@ impl CommandOutput {
 pub(crate) fn longshore(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
     command.args(arguments).env("HOME", "/nonexistent");
-    for variable in ["LONGSHORE_CONFIG", "LONGSHORE_RESOLVERS", "LONGSHORE_DATA", "LONGSHORE_LOG"] {
+    for variable in [
+        "LONGSHORE_CONFIG",
+        "LONGSHORE_CONTEXT",
+        "LONGSHORE_RESOLVERS",
+        "LONGSHORE_DATA",
+        "LONGSHORE_LOG",
+        "LONGSHORE_LOG_FORMAT",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    ] {
         command.env_remove(variable);
     }
     command

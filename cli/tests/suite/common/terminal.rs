@@ -4,12 +4,20 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+/// The longest run of a command, after which it is killed.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The user's end of a pseudo-terminal, with the command on it. Killed on drop.
 pub(crate) struct Terminal {
+    /// Dropping it ends the thread that enforces the timeout.
+    _watchdog: mpsc::Sender<()>,
     process: Child,
     user: File,
     shown: String,
@@ -28,7 +36,15 @@ impl Terminal {
         let process = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         // The command's copies of the terminal close with it, so that reading ends.
         drop(command);
-        Terminal { process, user: File::from(user), shown: String::new() }
+        let (watchdog, dropped) = mpsc::channel();
+        let id = Pid::from_child(&process);
+        std::thread::spawn(move || {
+            if dropped.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = kill_process(id, Signal::KILL);
+            }
+        });
+        let user = File::from(user);
+        Terminal { _watchdog: watchdog, process, user, shown: String::new() }
     }
 
     /// Reads until the terminal shows these words.
@@ -41,7 +57,12 @@ impl Terminal {
 
     /// Types a line.
     pub(crate) fn type_line(&mut self, line: &str) {
-        writeln!(self.user, "{line}").unwrap();
+        self.type_keys(&format!("{line}\n"));
+    }
+
+    /// Types keys.
+    pub(crate) fn type_keys(&mut self, keys: &str) {
+        self.user.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits for the command's end; returns its exit code and all that was shown.

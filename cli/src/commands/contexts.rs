@@ -1,0 +1,124 @@
+//! `longshore context`: named systems.
+
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::arguments::{ContextAction, ContextCommand};
+use crate::config::{Contexts, NamedContext, check_replicas, contexts};
+use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
+use crate::output::Table;
+
+pub(crate) fn run(arguments: ContextCommand, mut context: Context) -> anyhow::Result<()> {
+    let stored = contexts()?;
+    match arguments.action {
+        ContextAction::Add { context: name, replace, select } => {
+            let Some(replicas) = context.overrides.resolvers.clone() else {
+                let why = "name its replicas with --resolver HOST:PORT,…";
+                return Err(UsageError(why.to_owned()).into());
+            };
+            let replicas =
+                check_replicas(replicas).map_err(|why| UsageError(format!("--resolver: {why}")))?;
+            stored.add(&name, &replicas, replace).map_err(failed)?;
+            if select {
+                stored.select(&name).map_err(failed)?;
+            }
+            let done = if select { "stored and selected" } else { "stored" };
+            done_with(&name, done, &mut context)
+        }
+        ContextAction::Use { context: Some(name), .. } => {
+            stored.select(&name).map_err(failed)?;
+            done_with(&name, "selected", &mut context)
+        }
+        ContextAction::Use { context: None, .. } => {
+            stored.select_none().map_err(failed)?;
+            match context.output.is_json() {
+                true => context.output.json(&json!({ "context": null, "done": "selected" }))?,
+                false => context.output.line("no context is selected")?,
+            }
+            Ok(())
+        }
+        ContextAction::Ls => list(&stored, &mut context),
+        ContextAction::Show { context: name } => show(&stored, name, &mut context),
+        ContextAction::Rm { context: name } => {
+            stored.remove(&name).map_err(failed)?;
+            if stored.selected().map_err(failed)?.is_some_and(|selected| selected.value == name) {
+                stored.select_none().map_err(failed)?;
+            }
+            done_with(&name, "removed", &mut context)
+        }
+    }
+}
+
+fn failed(why: String) -> Failure {
+    Failure::new(FailureKind::Failed, why)
+}
+
+fn done_with(name: &str, done: &str, context: &mut Context) -> anyhow::Result<()> {
+    match context.output.is_json() {
+        true => context.output.json(&json!({ "context": name, "done": done }))?,
+        false => context.output.line(format!("context {name} is {done}"))?,
+    }
+    Ok(())
+}
+
+/// Lists all contexts, damaged ones with their error.
+fn list(stored: &Contexts, context: &mut Context) -> anyhow::Result<()> {
+    let selected = stored.selected().map_err(failed)?.map(|selected| selected.value);
+    let all: Vec<(String, Result<NamedContext, String>)> = stored
+        .names()
+        .map_err(failed)?
+        .into_iter()
+        .map(|name| (name.clone(), stored.read(&name)))
+        .collect();
+    let is_selected = |name: &str| selected.as_deref() == Some(name);
+    if context.output.is_json() {
+        let one = |(name, read): &(String, Result<NamedContext, String>)| {
+            let (resolvers, error) = match read {
+                Ok(one) => (json!(one.resolvers.value), Value::Null),
+                Err(why) => (Value::Null, json!(why)),
+            };
+            let selected = is_selected(name);
+            json!({ "name": name, "selected": selected, "resolvers": resolvers, "error": error })
+        };
+        let contexts: Vec<Value> = all.iter().map(one).collect();
+        context.output.json_pretty(&json!({ "contexts": contexts }))?;
+    } else if !all.is_empty() {
+        let mut table = Table::new(&["context", "selected", "resolvers"]);
+        for (name, read) in &all {
+            let selected = if is_selected(name) { "yes" } else { "no" };
+            let resolvers = match read {
+                Ok(one) => one.resolvers.value.join(","),
+                Err(_) => "(invalid)".to_owned(),
+            };
+            table.row([name.clone(), selected.to_owned(), resolvers]);
+        }
+        context.output.table(&table)?;
+    }
+    let damaged: Vec<&String> = all.iter().filter_map(|(_, read)| read.as_ref().err()).collect();
+    for why in &damaged {
+        report_error!("{why}");
+    }
+    if damaged.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
+}
+
+fn show(stored: &Contexts, name: Option<String>, context: &mut Context) -> anyhow::Result<()> {
+    let name = match name {
+        Some(name) => name,
+        None => match stored.selected().map_err(failed)? {
+            Some(selected) => selected.value,
+            None => anyhow::bail!("no context is selected; select one: longshore context use NAME"),
+        },
+    };
+    let NamedContext { name, resolvers } = stored.read(&name).map_err(failed)?;
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "name": name, "resolvers": resolvers.value, "from": resolvers.origin.to_string(),
+        }))?;
+    } else {
+        let mut table = Table::new(&["key", "value", "from"]);
+        let list = resolvers.value.join(",");
+        table.row(["resolvers".to_owned(), list, resolvers.origin.to_string()]);
+        context.output.table(&table)?;
+    }
+    Ok(())
+}

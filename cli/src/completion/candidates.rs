@@ -1,0 +1,142 @@
+//! What the running system has that begins like the typed word. Silent on failure, and never
+//! longer than [`TIMEOUT`].
+
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::time::Duration;
+
+use clap_complete::engine::CompletionCandidate;
+use longshore::{Cluster, Glob, Path, PathListed, Queues, ReadClient, Subscriber};
+
+use crate::commands::sys::{bases, below, read, text};
+use crate::config::{self, Config, ConfigOverrides};
+
+/// The longest time that a person waits for a completion.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The most candidates: more help nobody, and the shell has to lay them out.
+const CANDIDATES_MAX: usize = 500;
+
+/// Paths, a level at a time: a folder ends with `/`, so that its children complete next.
+pub(super) fn paths(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(typed) = typed.to_str() else { return Vec::new() };
+    let typed = if typed.is_empty() { "/" } else { typed };
+    let Some((folder, _)) = typed.rsplit_once('/') else { return Vec::new() };
+    let listed = ask(async |cluster| {
+        let client = ReadClient::builder().name("longshore").connect(cluster);
+        let folder = if folder.is_empty() { Path::root() } else { Path::new(folder).ok()? };
+        let mut listed = client.list(folder).await.ok()?.paths;
+        if let Some(itself) = Path::new(typed).ok().filter(|path| *path != Path::root()) {
+            // Also what is below a queue.
+            listed.extend(client.list(itself).await.ok()?.paths);
+        }
+        Some(listed)
+    });
+    candidates(listed.iter().flatten().map(shown), typed)
+}
+
+/// A path as it is typed.
+fn shown(listed: &PathListed) -> String {
+    match listed.queue || listed.value {
+        true => listed.path.to_string(),
+        false => format!("{}/", listed.path),
+    }
+}
+
+/// The names of connected workers.
+pub(super) fn workers(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let names = ask(async |cluster| {
+        let client = ReadClient::builder().name("longshore").connect(cluster.clone());
+        let (bases, _) = bases(&client, "publishers").await.ok()?;
+        let paths = bases.iter().filter_map(|base| below(base, "workers")).collect();
+        let subscriber = Subscriber::connect(cluster);
+        let mut names = Vec::new();
+        for (_, metric) in read(&subscriber, paths).await {
+            let metric = metric.unwrap_or_default();
+            let workers = metric["workers"].as_array().into_iter().flatten();
+            names.extend(workers.map(|worker| text(worker, "name").to_owned()));
+        }
+        Some(names)
+    });
+    candidates(names.into_iter().flatten(), &typed.to_string_lossy())
+}
+
+/// The names of publishers.
+pub(super) fn publishers(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let names = ask(async |cluster| {
+        let found = Queues::connect(cluster).publishers(&Glob::everything()).await;
+        let (_, publishers) = found.ok()?;
+        Some(publishers.into_iter().map(|one| one.name).collect::<Vec<_>>())
+    });
+    candidates(names.into_iter().flatten(), &typed.to_string_lossy())
+}
+
+/// The names of stored contexts.
+pub(super) fn contexts(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let names = config::contexts().ok().and_then(|contexts| contexts.names().ok());
+    candidates(names.into_iter().flatten(), &typed.to_string_lossy())
+}
+
+fn candidates(names: impl IntoIterator<Item = String>, typed: &str) -> Vec<CompletionCandidate> {
+    let mut names: Vec<String> =
+        names.into_iter().filter(|name| !name.is_empty() && name.starts_with(typed)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
+}
+
+/// Asks the system that the typed command would use.
+fn ask<T, F: Future<Output = Option<T>>>(query: impl FnOnce(Cluster) -> F) -> Option<T> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let config = Config::load(&overrides(&words)).ok()?;
+    let mut cluster = Cluster::from(config.resolvers.value.join(","));
+    cluster.timing = config.timing();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let answer =
+        runtime.block_on(async { tokio::time::timeout(TIMEOUT, query(cluster)).await.ok() });
+    runtime.shutdown_background();
+    answer.flatten()
+}
+
+/// The global flags among the typed words, which need not parse yet.
+fn overrides(words: &[OsString]) -> ConfigOverrides {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let value = |flag: &str| {
+        let at = words.iter().rposition(|word| {
+            word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        })?;
+        match words[at].split_once('=') {
+            Some((_, value)) => Some(value),
+            None => words.get(at + 1).copied(),
+        }
+    };
+    ConfigOverrides {
+        resolvers: value("--resolver").map(|list| list.split(',').map(str::to_owned).collect()),
+        context: value("--context").map(str::to_owned),
+        config: value("--config").map(Into::into),
+        ..ConfigOverrides::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn global_flags_are_found_in_a_line_that_does_not_parse_yet() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let found = overrides(&words("longshore -- longshore --resolver=a:1,b:1 stat /jo"));
+        assert_eq!(found.resolvers, Some(vec!["a:1".to_owned(), "b:1".to_owned()]));
+        let found = overrides(&words("longshore -- longshore stat --context prod --config /c /"));
+        assert_eq!((found.context, found.config), (Some("prod".into()), Some("/c".into())));
+        assert_eq!(found.resolvers, None);
+        assert!(overrides(&words("longshore stat --resolver")).resolvers.is_none());
+    }
+
+    #[test]
+    fn candidates_begin_like_the_word_are_sorted_and_unique() {
+        let names = ["web-2", "web-1", "mail", "web-1", ""].map(str::to_owned);
+        let values: Vec<_> =
+            candidates(names, "web").iter().map(|one| one.get_value().to_owned()).collect();
+        assert_eq!(values, ["web-1", "web-2"]);
+    }
+}
