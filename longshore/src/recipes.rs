@@ -1,1 +1,1 @@
-#![doc = include_str!("../../docs/RECIPES.md")]
+#![doc = include_str!("../RECIPES.md")]

@@ -51,7 +51,7 @@ pub(crate) use workers::{WorkerSelection, Workers, WorkersAction};
 
 /// Moves jobs from the programs that produce them to the workers that run them.
 #[derive(Parser, Debug)]
-#[command(name = "longshore", version, max_term_width = 110)]
+#[command(name = "longshore", version = env!("LONGSHORE_VERSION"), max_term_width = 110)]
 pub(crate) struct CommandLine {
     #[command(flatten)]
     pub(crate) global: Global,

@@ -89,3 +89,10 @@ fn wait_is_bounded_and_reports_the_remaining_lines() {
         .stderr_has(&["at most 100000 jobs", "--only 100001-"]);
     assert_eq!(system.stat("/jobs/many")["ready"], 100_000);
 }
+
+#[test]
+fn version_names_the_build() {
+    let printed = common::run(common::longshore(&["--version"]), b"").code(0).stdout;
+    let version = printed.strip_prefix(concat!("longshore ", env!("CARGO_PKG_VERSION"), " ("));
+    assert!(version.is_some_and(|build| build.ends_with(" build)\n")), "{printed}");
+}
