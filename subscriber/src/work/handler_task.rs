@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
+use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher};
 use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
-use longshore_transport::{LinkSender, LogLimit};
+use longshore_transport::LogLimit;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::field::{self, display};
@@ -17,7 +17,7 @@ use crate::work::handler::output::settle_of;
 use crate::work::handler::panic::{catch, catch_async};
 use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
-use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
+use crate::work::session::{Announcement, FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
 /// The longest that a job waits for its `Started` message to leave the send queue. A link that is
@@ -63,12 +63,7 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
             HandlerTaskStep::Run(job) => {
                 ended = Some(run_job(session.started, &mut instance, job, signal.clone()).await)
             }
-            HandlerTaskStep::Announce(notices, jobs) => {
-                for (sender, tokens) in notices {
-                    announce(&sender, tokens).await;
-                }
-                session.announced(jobs);
-            }
+            HandlerTaskStep::Announce(announcement) => announce(&session, announcement).await,
             HandlerTaskStep::Wait => session.wait().await,
             HandlerTaskStep::Stop => return,
         }
@@ -79,13 +74,17 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
 
 /// Reports the attempts that begin, before their payloads are read: a job that kills its worker
 /// uses up an attempt, and jobs prefetched beside it do not.
-async fn announce(sender: &LinkSender, tokens: Tokens) {
-    let mut out = FrameWriter::new();
-    ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
-    if sender.send(out.finish()).is_ok() {
-        // If the link dies here, the next link reports the running attempts.
-        let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+pub(crate) async fn announce(session: &WorkerSession, announcement: Announcement) {
+    let Announcement { notices, jobs } = announcement;
+    for (sender, tokens) in notices {
+        let mut out = FrameWriter::new();
+        ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
+        if sender.send(out.finish()).is_ok() {
+            // If the link dies here, the next link reports the running attempts.
+            let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+        }
     }
+    session.announced(jobs);
 }
 
 /// Runs one attempt. Times of its context count from `started`.
