@@ -61,7 +61,13 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
     loop {
         match session.next(ended.take(), &mut signal) {
             HandlerTaskStep::Run(job) => {
-                ended = Some(run_job(session.started, &mut instance, job, signal.clone()).await)
+                let finished = ended
+                    .insert(run_job(session.started, &mut instance, job, signal.clone()).await);
+                if signal.has_threads() {
+                    // A layer has ended the attempt, and could not end its blocking handler.
+                    session.settle_early(finished);
+                    signal.threads_ended().await;
+                }
             }
             HandlerTaskStep::Announce(announcement) => announce(&session, announcement).await,
             HandlerTaskStep::Wait => session.wait().await,
@@ -112,6 +118,7 @@ pub(crate) async fn run_job(
         source,
         token,
         settle,
+        settled: false,
         panicked,
         damaged,
     };

@@ -1,13 +1,13 @@
 //! Shared by a link and a running handler: the end of the lease, the cancellation, and the
 //! progress.
 
-use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use longshore_protocol::limits::PROGRESS_BYTES_MAX;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::CancelReason;
 use crate::work::handler::failure::cut;
@@ -24,6 +24,10 @@ pub(crate) struct LeaseSignal {
     ends_ms: AtomicU64,
     /// The progress that the handler reported last.
     progress: Mutex<Option<ProgressReport>>,
+    /// Blocking handlers of the job that run, or wait for a thread.
+    threads: AtomicU32,
+    /// The last of them has ended.
+    threads_ended: Notify,
     /// Serializes the requests of the job's contexts.
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// The session, to reach the job's publisher. Contexts may outlive it.
@@ -50,6 +54,8 @@ impl LeaseSignal {
             reason: watch::Sender::default(),
             ends_ms: AtomicU64::default(),
             progress: Mutex::default(),
+            threads: AtomicU32::new(0),
+            threads_ended: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             session,
         }
@@ -113,6 +119,18 @@ impl LeaseSignal {
         progress.as_mut().map(|report| report.sent = false).is_some()
     }
 
+    /// True while a blocking handler of the job runs: its attempt may have ended without it.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.threads.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits for the end of the job's blocking handlers, as its one handler task. Cancel safe.
+    pub(crate) async fn threads_ended(&self) {
+        while self.has_threads() {
+            self.threads_ended.notified().await;
+        }
+    }
+
     pub(crate) async fn cancelled(&self) -> CancelReason {
         let mut changes = self.reason.subscribe();
         let reason = changes.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
@@ -124,10 +142,27 @@ impl LeaseSignal {
     }
 }
 
+/// A blocking handler, from its call to its end; or to its drop, if it never began.
+#[derive(Debug)]
+pub(crate) struct HandlerThread(Arc<LeaseSignal>);
+
+impl HandlerThread {
+    pub(crate) fn new(signal: Arc<LeaseSignal>) -> HandlerThread {
+        signal.threads.fetch_add(1, Ordering::AcqRel);
+        HandlerThread(signal)
+    }
+}
+
+impl Drop for HandlerThread {
+    fn drop(&mut self) {
+        if self.0.threads.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.threads_ended.notify_one();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[tokio::test]

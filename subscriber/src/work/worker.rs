@@ -481,8 +481,10 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
     /// A thread cannot be stopped from outside. A handler that runs for long checks
     /// [`JobContext::is_cancelled`] between its steps. One that does not runs on after its lease is
     /// lost, after [`cancel_grace`](Subscription::cancel_grace), or after the run was dropped,
-    /// concurrently with the next attempt; its result is dropped. It counts as ended then, also for
-    /// its kind's cap. The run does not wait for it, but the end of its tokio runtime does.
+    /// concurrently with the next attempt; its result is dropped. A layer that ends the attempt, as
+    /// [`Timeout`](crate::middleware::Timeout) does, ends neither: the job fails at once, and until
+    /// the function returns it counts as running for `concurrency` and for its kind's cap. The end
+    /// of a run does not wait for it, but the end of its tokio runtime does.
     pub fn handle_blocking<H: BlockingHandler<A, S>, A>(
         mut self,
         handler: H,

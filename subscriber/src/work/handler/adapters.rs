@@ -15,6 +15,7 @@ use tower_service::Service;
 
 use crate::work::handler::failure::job_error;
 use crate::work::handler::panic::catch;
+use crate::work::lease_signal::{HandlerThread, LeaseSignal};
 use crate::{Completion, FromPayload, Job, JobContext, JobFailure, JobOutput, JobRequest};
 
 type Answer = Result<Completion, JobFailure>;
@@ -118,9 +119,9 @@ where
 
     fn call(&mut self, JobRequest { job, context }: JobRequest) -> Self::Future {
         let handler = self.handler.clone();
-        let span = tracing::Span::current();
+        let (span, signal) = (tracing::Span::current(), context.signal.clone());
         let run = move || span.in_scope(|| answer_of(handler(read_job(job)?, context)));
-        spawn_blocking(run)
+        spawn_blocking(signal, run)
     }
 }
 
@@ -136,9 +137,17 @@ fn answer_of<O: JobOutput>(answer: Result<O, JobFailure>) -> Answer {
     Ok(Completion { result: answer?.into_result()? })
 }
 
-/// Runs a blocking handler on tokio's blocking pool. Awaiting the answer resumes a panic.
-pub(crate) fn spawn_blocking(run: impl FnOnce() -> Answer + Send + 'static) -> BlockingAnswer {
-    // This thread knows the place of the panic, so it is caught here first.
-    let run = || catch(run).unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)));
+/// Runs a blocking handler on tokio's blocking pool. Awaiting the answer resumes a panic. The
+/// handler occupies its handler task until it returns, also if the answer is dropped.
+pub(crate) fn spawn_blocking(
+    signal: Arc<LeaseSignal>,
+    run: impl FnOnce() -> Answer + Send + 'static,
+) -> BlockingAnswer {
+    let thread = HandlerThread::new(signal);
+    let run = move || {
+        let _thread = thread;
+        // This thread knows the place of the panic, so it is caught here first.
+        catch(run).unwrap_or_else(|panicked| resume_unwind(Box::new(panicked)))
+    };
     BlockingAnswer(tokio::task::spawn_blocking(run))
 }

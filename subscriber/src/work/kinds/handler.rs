@@ -117,14 +117,14 @@ macro_rules! handlers {
                     ))
                 })();
                 let (handler, keeps) = (self.clone(), attempt.context.keeps_result());
-                let span = tracing::Span::current();
+                let (span, signal) = (tracing::Span::current(), attempt.context.signal.clone());
                 Box::pin(async move {
                     let (payload, $($argument,)*) = arguments?;
                     let run = move || {
                         let output = handler(payload, $($argument,)*).map_err(failure_of)?;
                         completed::<K>(&output, keeps)
                     };
-                    spawn_blocking(move || span.in_scope(run)).await
+                    spawn_blocking(signal, move || span.in_scope(run)).await
                 })
             }
         }

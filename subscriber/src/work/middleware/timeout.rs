@@ -13,7 +13,8 @@ use crate::{CancelReason, Completion, JobFailure, JobRequest, JobService};
 
 /// A layer that fails an attempt that runs for too long; the kind of its error is `Timeout`. It
 /// drops the handler's future, and cancels its context
-/// ([`CancelReason::TimedOut`]), which blocking handlers should check: they run on.
+/// ([`CancelReason::TimedOut`]), which blocking handlers should check: they run on, and take no
+/// other job until they return.
 ///
 /// The publisher enforces a job's own limit (`timeout` of its kind). This one is the worker's: it
 /// may be shorter, and is for handlers whose producer sets none.

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use tokio_util::sync::CancellationToken;
 use tower::util::BoxCloneService;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
@@ -209,6 +210,42 @@ async fn layers_wrap_blocking_handlers() {
     let received = settle_each(&mut publisher, &["panic", "abc"]).await;
     assert!(matches!(received[0].0, Verdict::Fail(_)) && received[0].1.contains("on purpose"));
     assert!(matches!(received[1].0, Verdict::Complete(Some(_))), "{received:?}");
+}
+
+#[tokio::test]
+async fn a_blocking_handler_takes_no_job_until_it_returns() {
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let (blocked, end_attempts) = (parking_lot::Mutex::new(blocked), CancellationToken::new());
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let blocks = Blocking::new(move |_: Job<Bytes>, _: JobContext| {
+        begin.send(()).map_err(JobFailure::retry)?;
+        blocked.lock().recv().map_err(JobFailure::retry)
+    });
+    let end = end_attempts.clone();
+    let service = tower::service_fn(move |request: JobRequest| {
+        let (mut blocks, end) = (blocks.clone(), end.clone());
+        async move {
+            tokio::select! {
+                ended = blocks.call(request) => ended,
+                () = end.cancelled() => Err(JobFailure::retry("it takes too long")),
+            }
+        }
+    });
+    let limits = Limits { prefetch: 1, ..ONE_AT_A_TIME };
+    let (_publisher, _worker, mut link) = start_linked_worker(limits, service).await;
+    link.deliver(&[(1, "x")]);
+    assert_eq!(link.started().await, [1]);
+    within(begun.recv()).await.unwrap();
+    end_attempts.cancel();
+    let failed = link.settle().await;
+    assert!(matches!(verdicts(&failed)[..], [(1, Verdict::Fail(_))]), "{failed:?}");
+    link.accept(&failed);
+    link.deliver_with_lease(2, 900);
+    assert_eq!(link.renewal().await, [2], "it waits for the only handler task");
+    assert_eq!(link.credits(), 2, "the first job has its credit");
+    unblock.send(()).unwrap();
+    assert_eq!(link.started().await, [2]);
+    link.granted(3).await;
 }
 
 /// The layers as `Subscription::layer` stacks them.

@@ -158,6 +158,19 @@ impl WorkerSession {
         }
     }
 
+    /// Settles a job whose attempt has ended, and whose blocking handler runs on. It occupies its
+    /// handler task, its kind's cap and its credit until [`WorkerSession::next`] gets it.
+    pub(crate) fn settle_early(&self, ended: &mut FinishedJob) {
+        let now = self.now();
+        let mut state = self.state.lock();
+        ended.settled = true;
+        state.outlived += 1;
+        self.settle(&mut state, ended, now);
+        if state.intake > Intake::Open {
+            self.supervisor.notify_one();
+        }
+    }
+
     fn end(&self, state: &mut State, ended: FinishedJob, now: Duration) {
         state.running -= 1;
         state.run_length.ended();
@@ -168,23 +181,36 @@ impl WorkerSession {
         }
         state.stats.panicked += u64::from(ended.panicked);
         state.stats.damaged += u64::from(ended.damaged);
+        state.slot(ended.slot_id).running -= 1;
+        let frees_later = if ended.settled {
+            state.outlived -= 1;
+            false
+        } else {
+            self.settle(state, &ended, now)
+        };
+        if intake < Intake::Released && !frees_later {
+            let at = state.slot(ended.slot_id).key(ended.subscription);
+            self.step(state, DurableEvent::Freed { at, jobs: 1 });
+        }
+    }
+
+    /// Ends a job's lease, and queues its settle. Returns true if sending it frees the credit.
+    fn settle(&self, state: &mut State, ended: &FinishedJob, now: Duration) -> bool {
+        let intake = state.intake;
         let slot = state.slot(ended.slot_id);
-        slot.running -= 1;
         let had_lease = slot.leases.remove(ended.token).is_some();
         end_job(&mut slot.checkpoints, ended.token, WaitEnd::Ended);
         // A result whose lease was lost is still sent: the publisher refuses it, and both sides
         // count that. A failure is not worth sending.
         let send_settle = had_lease || matches!(ended.settle, NewSettle::Complete { .. });
-        let linked = slot.sender.is_some();
-        if intake < Intake::Released && send_settle {
-            slot.settles.push(ended.token, &ended.settle, linked.then_some(ended.subscription));
-            if slot.settles.is_ready(now) {
-                slot.wake.notify_one();
-            }
+        if intake == Intake::Released || !send_settle {
+            return false;
         }
-        if intake < Intake::Released && !(send_settle && linked) {
-            let at = slot.key(ended.subscription);
-            self.step(state, DurableEvent::Freed { at, jobs: 1 });
+        let frees = slot.sender.is_some() && !ended.settled;
+        slot.settles.push(ended.token, &ended.settle, frees.then_some(ended.subscription));
+        if slot.settles.is_ready(now) {
+            slot.wake.notify_one();
         }
+        frees
     }
 }

@@ -100,8 +100,10 @@ impl WorkerSession {
         }
     }
 
+    /// Attempts that run. Blocking handlers that outlived theirs are not waited for.
     pub(crate) fn running(&self) -> usize {
-        self.state.lock().running
+        let state = self.state.lock();
+        state.running - state.outlived
     }
 
     /// True when a drained worker may close its links: every settle is answered, and every link has

@@ -84,7 +84,10 @@ struct State {
     announcing: bool,
     run_length: RunLength,
     concurrency: usize,
+    /// Handler tasks with a job.
     running: usize,
+    /// Those whose job was settled, and whose blocking handler still runs.
+    outlived: usize,
     intake: Intake,
     /// An operator requested quiet.
     quiet: bool,
@@ -168,6 +171,8 @@ pub(crate) struct FinishedJob {
     pub(crate) source: usize,
     pub(crate) token: Token,
     pub(crate) settle: NewSettle,
+    /// Its settle was sent before its handler task was free.
+    pub(crate) settled: bool,
     pub(crate) panicked: bool,
     pub(crate) damaged: bool,
 }
@@ -251,6 +256,7 @@ impl WorkerSession {
                 run_length: RunLength::default(),
                 concurrency,
                 running: 0,
+                outlived: 0,
                 intake: Intake::Open,
                 quiet: false,
                 handlers: BlockedDetector::default(),

@@ -290,6 +290,7 @@ fn a_slot_with_a_running_handler_is_not_reused() {
         source: 0,
         token: Token(1),
         settle,
+        settled: false,
         panicked: false,
         damaged: false,
     };
@@ -346,6 +347,7 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
         source: usize::from(n > 3),
         token: Token(n),
         settle: settle.clone(),
+        settled: false,
         panicked: false,
         damaged: false,
     };
@@ -397,6 +399,7 @@ fn finished(job: &QueuedJob) -> FinishedJob {
         source: job.source,
         token: job.token,
         settle: NewSettle::Complete { result: None },
+        settled: false,
         panicked: false,
         damaged: false,
     }
@@ -505,4 +508,27 @@ fn one_handler_task_wakes_for_jobs_and_their_report() {
     assert!(!is_woken(&mut early));
     session.announced(announcement.jobs);
     assert!(is_woken(&mut early), "it wakes again");
+}
+
+#[test]
+fn a_blocking_handler_that_outlives_its_attempt_keeps_its_handler_task() {
+    let session = session_with(&[1, 2, 3]);
+    let (mut signals, mut running) = ([Arc::default(), Arc::default()], Vec::new());
+    session.announced(session.announce_to_idle().expect("two are idle").jobs);
+    for signal in &mut signals {
+        let HandlerTaskStep::Run(job) = session.next(None, signal) else { panic!("a job waits") };
+        running.push(finished(&job));
+    }
+    let held = |session: &WorkerSession| (session.running(), session.stats().running);
+    session.settle_early(&mut running[0]);
+    assert_eq!(held(&session), (1, 2));
+    assert_eq!(session.state.lock().slot(0).settles.unanswered(), 1, "it is settled at once");
+    let third = session.next(None, &mut Arc::default());
+    assert!(matches!(third, HandlerTaskStep::Wait), "{third:?}");
+    let returned = session.next(Some(running.swap_remove(0)), &mut signals[0]);
+    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = returned else {
+        panic!("its handler task is free: {returned:?}")
+    };
+    assert_eq!((jobs[0].token, held(&session)), (Token(3), (1, 1)));
+    assert_eq!(session.state.lock().slot(0).settles.unanswered(), 1, "settled once");
 }
