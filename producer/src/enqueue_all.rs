@@ -177,13 +177,16 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
                     self.ahead.push_front((id, Ok(job)));
                     return Poll::Pending;
                 }
-                Err(PushError::NoRoute) => match self.unrouted.get(&job.path) {
-                    Some(error) => Some(Err(error.clone())),
-                    None => {
-                        self.begin_unrouted_push(index, job);
-                        None
+                Err(PushError::NoRoute) => {
+                    let outdated = self.request_is_outdated();
+                    match self.unrouted.get(&job.path).filter(|_| !outdated) {
+                        Some(error) => Some(Err(error.clone())),
+                        None => {
+                            self.begin_unrouted_push(index, job, outdated);
+                            None
+                        }
                     }
-                },
+                }
             };
             self.results.push_back(PendingResult { id, outcome });
         }
@@ -198,15 +201,26 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
         Some((job.as_ref().map_or(id, |job| job.id), job))
     }
 
+    /// True if the request for the jobs in `ahead` ended an answer timeout ago: these jobs waited
+    /// for something else meanwhile.
+    fn request_is_outdated(&self) -> bool {
+        let age = self.handle.driver.now().saturating_sub(self.requested_at);
+        age > self.handle.driver.options.answer_timeout.saturating_mul(2)
+    }
+
     /// Waits for a route of the job, and meanwhile resolves the paths of the next jobs.
-    fn begin_unrouted_push(&mut self, index: u64, job: NewJob) {
-        if self.ahead.is_empty() {
+    fn begin_unrouted_push(&mut self, index: u64, job: NewJob, outdated: bool) {
+        let reads_ahead = self.ahead.is_empty();
+        if reads_ahead {
             let mut bytes = 0;
             while self.ahead.len() < AHEAD_JOBS_MAX && bytes < AHEAD_BYTES_MAX {
                 let Some(next) = self.take() else { break };
                 bytes += next.1.as_ref().map_or(0, |job| job.payload.len());
                 self.ahead.push_back(next);
             }
+        }
+        if reads_ahead || outdated {
+            self.unrouted.clear();
             let ahead = self.ahead.iter().filter_map(|(_, job)| job.as_ref().ok());
             let paths = std::iter::once(&job).chain(ahead).map(|job| &job.path);
             self.requested_at = self.handle.driver.request_routes(paths);

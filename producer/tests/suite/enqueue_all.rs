@@ -9,7 +9,7 @@ use futures_core::Stream;
 use longshore_producer::{EnqueueError, Producer, new_job};
 use longshore_protocol::{JobId, NewJob, Path, Refusal};
 use proptest::prelude::*;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 fn job_at(path: &str, payload: impl Into<bytes::Bytes>) -> NewJob {
     new_job(Path::new(path).expect("a path"), payload)
@@ -141,6 +141,22 @@ async fn jobs_of_unresolved_paths_wait_together() {
         let error = result.outcome.expect_err("no resolver");
         assert!(matches!(error, EnqueueError::NotSent { .. } | EnqueueError::Resolver { .. }));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_result_is_taken_late_waits_for_its_own_route() {
+    let wait = Duration::from_millis(300);
+    let options = Producer::builder().answer_timeout(wait).in_flight_jobs_max(1);
+    let producer = options.connect("127.0.0.1:1");
+    let mut all = producer.enqueue_all((0..5).map(|n| job_at(&format!("/jobs/{n}"), "x")));
+    let mut waits = Vec::new();
+    for pause in [Duration::ZERO, wait / 2, wait, Duration::ZERO] {
+        tokio::time::sleep(pause).await;
+        let began = Instant::now();
+        assert!(all.next().await.expect("a result").outcome.is_err(), "no resolver");
+        waits.push(began.elapsed().as_millis() / 100);
+    }
+    assert_eq!(waits, [3, 0, 3, 0], "the second waited with the first, the fourth with the third");
 }
 
 #[tokio::test]
