@@ -82,7 +82,7 @@ inside() {
     step "upgrade to $(dpkg-deb --show new.deb | tr '\t' ' ')"
     local before
     before=$(for unit in $all; do pid "$unit"; done | sort)
-    time dpkg --install new.deb
+    time dpkg --force-confold --install new.deb
     longshore --version
     for unit in $all; do
         await "$unit runs" systemctl --quiet is-active "$unit"
