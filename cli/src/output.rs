@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 use data_encoding::BASE64;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr;
 
 /// Redraws of a progress bar per second.
 const BAR_HZ: u8 = 10;
 /// The shortest time between two progress lines where standard error is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The fewest columns of a cell that is cut; of the first in a row, which names it, more.
+const CELL_WIDTH_MIN: usize = 6;
+const NAME_WIDTH_MIN: usize = 24;
 
 /// Standard output, as JSON or as text.
 pub(crate) struct Output {
@@ -70,9 +75,11 @@ impl Output {
         self.out.flush()
     }
 
-    /// Writes a table.
+    /// Writes a table. On a terminal it fits the width; elsewhere nothing is cut.
     pub(crate) fn table(&mut self, table: &Table) -> io::Result<()> {
-        table.write(&mut self.out)?;
+        for line in table.lines_within(terminal_width()) {
+            writeln!(self.out, "{line}")?;
+        }
         self.out.flush()
     }
 }
@@ -99,19 +106,36 @@ impl Table {
         self.rows.is_empty()
     }
 
-    fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        self.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
-    }
-
     /// The heading line and one line per row.
     pub(crate) fn lines(&self) -> Vec<String> {
+        self.lines_within(None)
+    }
+
+    /// Lines of at most so many columns. Wide text is cut and ended by `…`: first the columns after
+    /// the first, which names the row, down to their headings; then the first; then every line.
+    fn lines_within(&self, most: Option<usize>) -> Vec<String> {
         let columns = self.headings.len();
-        let mut widths: Vec<usize> = self.headings.iter().map(|h| h.chars().count()).collect();
+        let mut widths: Vec<usize> = self.headings.iter().map(|heading| width(heading)).collect();
+        let mut least: Vec<usize> =
+            widths.iter().map(|width| (*width).max(CELL_WIDTH_MIN)).collect();
+        least[0] = least[0].max(NAME_WIDTH_MIN);
         let mut numeric = vec![true; columns];
         for row in &self.rows {
             for (column, cell) in row.iter().enumerate().take(columns) {
-                widths[column] = widths[column].max(cell.chars().count());
+                widths[column] = widths[column].max(width(cell));
                 numeric[column] &= is_number(cell);
+            }
+        }
+        if let Some(most) = most {
+            let gaps = 2 * columns.saturating_sub(1);
+            while widths.iter().sum::<usize>() + gaps > most {
+                let shrinks =
+                    |column: &usize| !numeric[*column] && widths[*column] > least[*column];
+                let widest = (1..columns).filter(shrinks).max_by_key(|column| widths[*column]);
+                match widest.or(Some(0).filter(shrinks)) {
+                    Some(column) => widths[column] -= 1,
+                    None => break,
+                }
             }
         }
         let headings = self.headings.iter().map(|h| (*h).to_owned()).collect();
@@ -119,16 +143,48 @@ impl Table {
         for row in std::iter::once(&headings).chain(&self.rows) {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate().take(columns) {
-                let pad = widths[column] - cell.chars().count();
+                let cell = cut_to(cell, widths[column], '…');
+                let pad = widths[column].saturating_sub(width(&cell));
                 let (before, after) = if numeric[column] { (pad, 0) } else { (0, pad) };
                 line.extend(std::iter::repeat_n(' ', before));
-                line.push_str(cell);
+                line.push_str(&cell);
                 line.extend(std::iter::repeat_n(' ', after + 2));
             }
-            lines.push(line.trim_end().to_owned());
+            let line = line.trim_end();
+            lines.push(cut_to(line, most.unwrap_or(usize::MAX), '…').into_owned());
         }
         lines
     }
+}
+
+/// The width of the terminal that standard output goes to; none elsewhere.
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+}
+
+/// The columns that a text takes on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+/// A text of at most `most` columns: cut and ended by `mark`, if it is wider.
+pub(crate) fn cut_to(text: &str, most: usize, mark: char) -> Cow<'_, str> {
+    if width(text) <= most {
+        return Cow::Borrowed(text);
+    }
+    let mut cut = String::new();
+    for c in text.chars() {
+        cut.push(c);
+        if width(&cut) >= most {
+            cut.pop();
+            break;
+        }
+    }
+    if most > 0 {
+        cut.push(mark);
+    }
+    Cow::Owned(cut)
 }
 
 fn is_number(cell: &str) -> bool {
@@ -319,10 +375,27 @@ mod tests {
         let mut table = Table::new(&["path", "ready"]);
         table.row(["/jobs/sha".to_owned(), "12".to_owned()]);
         table.row(["/é".to_owned(), "7,812".to_owned()]);
-        let mut out = Vec::new();
-        table.write(&mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "path       ready\n/jobs/sha     12\n/é         7,812\n");
+        table.row(["/日本".to_owned(), "7".to_owned()]);
+        assert_eq!(
+            table.lines(),
+            ["path       ready", "/jobs/sha     12", "/é         7,812", "/日本          7"]
+        );
+    }
+
+    #[test]
+    fn tables_are_cut_to_a_terminal_but_never_in_a_pipe() {
+        let mut table = Table::new(&["job", "error", "jobs"]);
+        let error = "日本語 and a long message";
+        table.row(["0123456789:abcdef".to_owned(), error.to_owned(), "12".to_owned()]);
+        assert!(table.lines()[1].contains(error));
+        let cut = |most| table.lines_within(Some(most))[1].clone();
+        assert_eq!(cut(38), "0123456789:abcdef  日本語 and a…    12");
+        assert_eq!(cut(31), "0123456789:abcdef  日本…     12");
+        // The first column names the row: the others are cut off before it.
+        assert_eq!(cut(30), "0123456789:abcdef  日本…     …");
+        for most in 0..80 {
+            assert!(table.lines_within(Some(most)).iter().all(|line| width(line) <= most));
+        }
     }
 
     #[test]

@@ -21,17 +21,10 @@ const LIBRARIES: [&str; 9] = [
     "longshore-transport",
 ];
 
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
-    let since = match arguments {
-        [] => match last_release()? {
-            Some(tag) => tag,
-            None => {
-                println!("nothing is released yet; compare with any revision: --since REV");
-                return Ok(true);
-            }
-        },
-        ["--since", revision] => (*revision).to_owned(),
-        _ => bail!("expected --since REV or no option"),
+pub(crate) fn compare(since: Option<String>) -> anyhow::Result<bool> {
+    let Some(revision) = since.map_or_else(last_release, |revision| Ok(Some(revision)))? else {
+        println!("nothing is released yet; compare with any revision: --since REV");
+        return Ok(true);
     };
     let found = cargo().args(["semver-checks", "--version"]).output();
     if !found.is_ok_and(|output| output.status.success()) {
@@ -40,7 +33,7 @@ pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
         );
     }
     let mut check = cargo();
-    check.args(["semver-checks", "--baseline-rev", &since]).current_dir(root());
+    check.args(["semver-checks", "--baseline-rev", &revision]).current_dir(root());
     check.args(LIBRARIES.iter().flat_map(|library| ["--package", library]));
     Ok(check.status().context("cargo semver-checks")?.success())
 }

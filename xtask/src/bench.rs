@@ -20,14 +20,15 @@ the comparison does not compile.
 It needs the system libraries libkrb5-dev and libclang-dev (see bench/README.md)";
 
 /// Builds and runs the benchmark; false if it failed and printed why.
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
+pub(crate) fn compare(what: &str, options: &[String]) -> anyhow::Result<bool> {
     if !has_kerberos(succeeds) {
         bail!(NO_KERBEROS);
     }
     if !run("build", &[])? {
         bail!(NOT_BUILT);
     }
-    let arguments: Vec<&str> = [&["--quiet", "--"], arguments].concat();
+    let mut arguments = vec!["--quiet", "--", what];
+    arguments.extend(options.iter().map(String::as_str));
     run("run", &arguments)
 }
 

@@ -54,15 +54,7 @@ struct Expected {
     workload: BTreeMap<String, Cost>,
 }
 
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
-    match arguments {
-        [] => count(false),
-        ["--bless"] => count(true),
-        [other, ..] => bail!("unknown option '{other}', expected --bless"),
-    }
-}
-
-fn count(bless: bool) -> anyhow::Result<bool> {
+pub(crate) fn count(bless: bool) -> anyhow::Result<bool> {
     let valgrind = Command::new("valgrind").arg("--version").output();
     if !valgrind.is_ok_and(|output| output.status.success()) {
         println!("NOT COUNTED: valgrind is not installed");

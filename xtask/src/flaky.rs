@@ -17,17 +17,11 @@ use crate::mutants::root;
 use crate::report::Report;
 use crate::test::{require_nextest, target};
 
-/// How long to repeat the tests without `--minutes`; the last round always finishes.
-const MINUTES: u64 = 60;
 /// Tests are ordered by the last letter of their names. Each round draws a priority per letter.
 const LETTERS: std::ops::RangeInclusive<char> = 'a'..='z';
 
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
-    let minutes = match arguments {
-        [] => MINUTES,
-        ["--minutes", number] => number.parse().with_context(|| format!("--minutes {number}"))?,
-        _ => bail!("expected --minutes NUMBER or no option"),
-    };
+/// Repeats all tests for this long.
+pub(crate) fn repeat(minutes: u64) -> anyhow::Result<bool> {
     require_nextest()?;
     let (until, mut rounds) = (Instant::now() + Duration::from_secs(minutes * 60), 0);
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();

@@ -76,12 +76,7 @@ fn steps(long: bool) -> Vec<Step> {
 }
 
 /// Runs every step, even after a failure, so that one run shows all failures.
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
-    let long = match arguments {
-        [] => false,
-        ["--long"] => true,
-        [other, ..] => bail!("unknown option '{other}', expected --long"),
-    };
+pub(crate) fn run_all(long: bool) -> anyhow::Result<bool> {
     require_nextest()?;
     let xml = target()?.join("nextest").join(if long { "long" } else { "default" });
     let xml = xml.join("tests.xml");

@@ -140,27 +140,32 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
             "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else if !merged.groups.is_empty() {
-        let mut table =
-            Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
-        for ClusterDeadGroup { group, .. } in &merged.groups {
-            let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
-            table.row([
-                grouped(group.jobs),
-                group.death.to_string(),
-                error.map(|error| shown(error.as_bytes(), ERROR_CHARS)).unwrap_or_default(),
-                group.path.to_string(),
-                show_timestamp(group.first_at),
-                show_timestamp(group.last_at),
-                group.fingerprint.to_string(),
-            ]);
-        }
-        context.output.table(&table)?;
+        context.output.table(&groups_table(&merged.groups))?;
         if merged.more {
             report!("there are more groups, each with fewer jobs; narrow the pattern");
         }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// A row per group.
+pub(super) fn groups_table(groups: &[ClusterDeadGroup]) -> Table {
+    let mut table =
+        Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
+    for ClusterDeadGroup { group, .. } in groups {
+        let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
+        table.row([
+            grouped(group.jobs),
+            group.death.to_string(),
+            error.map(|error| shown(error.as_bytes(), ERROR_CHARS)).unwrap_or_default(),
+            group.path.to_string(),
+            show_timestamp(group.first_at),
+            show_timestamp(group.last_at),
+            group.fingerprint.to_string(),
+        ]);
+    }
+    table
 }
 
 fn group_json(at: &ClusterDeadGroup) -> Value {

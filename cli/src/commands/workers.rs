@@ -177,7 +177,7 @@ async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
 }
 
 /// A row per worker and publisher.
-pub(super) fn table(workers: &[Json]) -> Table {
+fn table(workers: &[Json]) -> Table {
     let mut table =
         Table::new(&["worker", "session", "publisher", "takes", "free", "leases", "for", "quiet"]);
     let now = wall_ms();
@@ -214,7 +214,8 @@ fn takes_from(worker: &Json, queue: &Path) -> bool {
     patterns(worker).any(|taken| Glob::new(taken).is_ok_and(|taken| taken.matches(queue)))
 }
 
-fn patterns(worker: &Json) -> impl Iterator<Item = &str> {
+/// The patterns that a worker takes.
+pub(super) fn patterns(worker: &Json) -> impl Iterator<Item = &str> {
     worker["patterns"].as_array().into_iter().flatten().filter_map(Json::as_str)
 }
 

@@ -31,6 +31,7 @@ mod replica_faults;
 mod service_manager;
 mod stopped_subscribers;
 mod terminals;
+mod top;
 mod units;
 mod values;
 mod work;

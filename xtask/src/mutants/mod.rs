@@ -27,18 +27,22 @@ const TIMEOUT_BASE: Duration = Duration::from_secs(60);
 /// … this many times its duration without the fault.
 const TIMEOUT_FACTOR: u32 = 5;
 
-/// Options of the command.
-#[derive(Default, PartialEq, Eq, Debug)]
-struct Options {
+/// Which faults, and what to do with them.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Only check that the text of each is still there
+    #[arg(long)]
     list: bool,
+    /// Only this one
+    #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Selects only faults in crates that changed since this revision.
+    /// Only faults in crates that changed since this revision
+    #[arg(long, value_name = "REV")]
     since: Option<String>,
 }
 
-/// Runs the command with its arguments.
-pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
-    let options = Options::parse(arguments)?;
+/// Tries or lists the selected faults.
+pub(crate) fn run_selected(options: &Options) -> anyhow::Result<bool> {
     let mut mutants = options.choose(Mutant::all(&folder())?)?;
     if let Some(revision) = &options.since {
         let changed = files_changed_since(&root(), revision)?;
@@ -48,24 +52,6 @@ pub(crate) fn command(arguments: &[&str]) -> anyhow::Result<bool> {
 }
 
 impl Options {
-    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-        let mut options = Options::default();
-        let mut words = arguments.iter();
-        while let Some(word) = words.next() {
-            match *word {
-                "--list" => options.list = true,
-                "--only" => options.only.push((*words.next().context("--only NAME")?).to_owned()),
-                "--since" => {
-                    options.since = Some((*words.next().context("--since REV")?).to_owned())
-                }
-                other => {
-                    bail!("unknown option '{other}', expected --list, --only NAME or --since REV")
-                }
-            }
-        }
-        Ok(options)
-    }
-
     fn choose(&self, all: Vec<Mutant>) -> anyhow::Result<Vec<Mutant>> {
         if let Some(name) = self.only.iter().find(|name| all.iter().all(|m| &m.name != *name)) {
             bail!("no mutant '{name}', see cargo xtask mutants --list");
@@ -232,16 +218,6 @@ impl MutantRunner {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_are_parsed() {
-        let options = Options::parse(&["--list", "--only", "a", "--only", "b"]).unwrap();
-        let only = vec!["a".to_owned(), "b".to_owned()];
-        assert_eq!(options, Options { list: true, only, since: None });
-        assert_eq!(Options::parse(&["--since", "v1"]).unwrap().since.as_deref(), Some("v1"));
-        assert!(Options::parse(&["--only"]).is_err());
-        assert!(Options::parse(&["a"]).is_err());
-    }
 
     #[test]
     fn unknown_names_are_errors_and_no_name_selects_all() {

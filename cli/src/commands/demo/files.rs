@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use walkdir::WalkDir;
 
 /// Lists every regular file below `folder`, sorted by name. Symbolic links are not followed.
 /// Unreadable entries are passed to `skipped`.
@@ -18,22 +19,13 @@ pub(crate) fn regular_files(
         bail!("{} is not a folder", folder.display());
     }
     let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
+    for entry in WalkDir::new(folder) {
+        match entry {
+            Ok(entry) if entry.file_type().is_file() => files.push(entry.into_path()),
+            Ok(_) => {}
             Err(error) => {
-                skipped(&folder, &error);
-                continue;
-            }
-        };
-        for entry in entries {
-            let kind = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)));
-            match kind {
-                Ok((path, kind)) if kind.is_dir() => folders.push(path),
-                Ok((path, kind)) if kind.is_file() => files.push(path),
-                Ok(_) => {}
-                Err(error) => skipped(&folder, &error),
+                let path = error.path().unwrap_or(folder).to_owned();
+                skipped(&path, &io::Error::from(error));
             }
         }
     }

@@ -1,21 +1,20 @@
-//! The state of the system as `longshore top` shows it, and its layout. No I/O; the caller passes
-//! the time.
+//! The state of the system as `longshore top` shows it. No I/O; the caller passes the time.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use longshore::{Path, PublisherInfo};
 use serde_json::{Value as Json, json};
 
+use super::rows::{self, Kind};
 use crate::commands::sys::{below, name_of, number, text};
 use crate::commands::workers::{self, WorkerCounter};
-use crate::output::{Table, grouped, printable};
-use crate::time::show_duration;
+use crate::output::{Table, printable};
 
 /// Rates are computed over this many samples, one per second.
 const SAMPLES_MAX: usize = 6;
-/// The fewest lines of the sections for queues and for workers.
-const SECTION_LINES_MIN: usize = 3;
+/// The most notes.
+const NOTES_MAX: usize = 3;
 
 /// The latest metrics.
 #[derive(Default)]
@@ -34,6 +33,15 @@ struct Flow {
     enqueued: u64,
     completed: u64,
     failed: u64,
+}
+
+/// Jobs of all queues.
+pub(super) struct Totals {
+    pub(super) ready: u64,
+    pub(super) running: u64,
+    pub(super) dead: u64,
+    /// Jobs per second that were enqueued, completed and failed.
+    pub(super) rates: Option<[f64; 3]>,
 }
 
 impl Dashboard {
@@ -100,7 +108,7 @@ impl Dashboard {
     }
 
     /// Jobs per second that a queue accepted, completed and failed; none before it has two samples.
-    fn rates(&self, queue: &str) -> Option<[f64; 3]> {
+    pub(super) fn rates(&self, queue: &str) -> Option<[f64; 3]> {
         let mut seen = self.samples.iter().filter_map(|(at, flows)| Some((*at, flows.get(queue)?)));
         let (from, first) = seen.next()?;
         let (to, last) = seen.next_back()?;
@@ -116,13 +124,20 @@ impl Dashboard {
         })
     }
 
-    fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a Path, Option<&'a Json>)> {
+    pub(super) fn of_kind<'a>(
+        &'a self,
+        kind: &'a str,
+    ) -> impl Iterator<Item = (&'a Path, Option<&'a Json>)> {
         let bases =
             self.metrics.iter().filter(move |(path, _)| path.depth() == 3 && kind_of(path) == kind);
         bases.map(|(path, metric)| (path, metric.as_ref()))
     }
 
-    fn listed<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, &'a Json)> {
+    /// The entries of the lists `queues` or `workers`, each with its list's path.
+    pub(super) fn listed<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> impl Iterator<Item = (&'a Path, &'a Json)> {
         let lists = self
             .metrics
             .iter()
@@ -144,7 +159,8 @@ impl Dashboard {
         all.then(|| WorkerCounter::of(&self.workers()))
     }
 
-    fn workers(&self) -> Vec<Json> {
+    /// The workers' links, each with its publisher.
+    pub(super) fn workers(&self) -> Vec<Json> {
         let with = |(path, worker): (&Path, &Json)| {
             let mut worker = worker.clone();
             worker["publisher"] = Json::from(name_of(path));
@@ -154,7 +170,7 @@ impl Dashboard {
     }
 
     /// The queues, summed over their publishers, busiest first.
-    fn queues(&self) -> Vec<Json> {
+    pub(super) fn queues(&self) -> Vec<Json> {
         let mut queues: BTreeMap<&str, Json> = BTreeMap::new();
         for (_, queue) in self.listed("queues") {
             match queues.entry(text(queue, "path")) {
@@ -200,34 +216,14 @@ impl Dashboard {
         })
     }
 
-    /// Everything as lines of text; with `rows`, the queues and workers are cut to fit.
-    pub(super) fn lines(&self, rows: Option<usize>) -> Vec<String> {
-        let publishers = self.publisher_table().lines();
-        let replicas = self.replica_table().lines();
-        let queues = self.queue_table().lines();
-        let workers = workers::table(&self.workers()).lines();
-        let mut lost: Vec<String> = self
-            .why
-            .iter()
-            .filter(|(path, _)| path.depth() == 3)
-            .map(|(path, why)| printable(&format!("{path}: {why}")).into_owned())
-            .collect();
-        let without_metrics = self.without_metrics();
-        lost.extend(without_metrics.iter().map(|name| {
-            printable(&format!("publisher {name} {}", workers::NO_METRICS)).into_owned()
-        }));
-        lost.truncate(SECTION_LINES_MIN);
-        // A blank line between two sections.
-        let used = publishers.len() + replicas.len() + lost.len() + 4;
-        let (for_queues, for_workers) = match rows {
-            Some(rows) => shares(rows.saturating_sub(used), queues.len(), workers.len()),
-            None => (queues.len(), workers.len()),
-        };
-        let tables = [publishers, cut(queues, for_queues), cut(workers, for_workers), replicas];
-        // An empty table has only its heading.
-        let tables = tables.into_iter().filter(|table| table.len() > 1);
+    /// Everything as lines of text.
+    pub(super) fn lines(&self, wall_ms: u64) -> Vec<String> {
+        let order = [Kind::Publishers, Kind::Queues, Kind::Workers, Kind::Replicas];
+        let tables = order.map(|kind| rows::table(kind, self, wall_ms));
         let mut lines = Vec::new();
-        for section in tables.chain((!lost.is_empty()).then_some(lost)) {
+        let notes = self.notes();
+        let tables = tables.iter().filter(|table| !table.is_empty()).map(Table::lines);
+        for section in tables.chain((!notes.is_empty()).then_some(notes)) {
             if !lines.is_empty() {
                 lines.push(String::new());
             }
@@ -239,136 +235,44 @@ impl Dashboard {
         lines
     }
 
-    fn publisher_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "publisher",
-            "id",
-            "up",
-            "queues",
-            "ready",
-            "running",
-            "dead",
-            "workers",
-            "producers",
-            "journal",
-            "room",
-            "oldest",
-        ]);
-        for (path, metric) in self.of_kind("publishers") {
-            let Some(p) = metric else {
-                let unknown = std::iter::repeat_n("-".to_owned(), 11);
-                table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
-                continue;
-            };
-            table.row([
-                text(p, "name").to_owned(),
-                text(p, "id").chars().take(8).collect(),
-                show_duration(Duration::from_secs(number(p, "uptime_s"))),
-                grouped(number(p, "queues")),
-                count(&p["states"], "ready"),
-                count(&p["states"], "running"),
-                count(&p["states"], "dead"),
-                grouped(number(&p["links"], "workers")),
-                grouped(number(&p["links"], "producers")),
-                mebibytes(number(p, "journal_bytes")),
-                text(p, "room").to_owned(),
-                format!("{} ms", grouped(number(p, "oldest_uncommitted_ms"))),
-            ]);
-        }
-        table
+    /// What is missing, and why.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let lost = self.why.iter().filter(|(path, _)| path.depth() == 3);
+        let lost = lost.map(|(path, why)| format!("{path}: {why}"));
+        let without_metrics = self.without_metrics();
+        let without =
+            without_metrics.iter().map(|name| format!("publisher {name} {}", workers::NO_METRICS));
+        let notes = lost.chain(without).take(NOTES_MAX);
+        notes.map(|note| printable(&note).into_owned()).collect()
     }
 
-    fn queue_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "queue",
-            "ready",
-            "running",
-            "retrying",
-            "scheduled",
-            "dead",
-            "in/s",
-            "done/s",
-            "failed/s",
-            "oldest",
-            "workers",
-        ]);
-        for queue in self.queues() {
-            let rate = |nth: usize| {
-                let rates = self.rates(text(&queue, "path"));
-                rates.map_or_else(|| "-".to_owned(), |rates| grouped(rates[nth].round() as u64))
-            };
-            let oldest = queue["oldest_ready_ms"].as_u64();
-            let paused = if queue["paused"] == true { " (paused)" } else { "" };
-            table.row([
-                format!("{}{paused}", text(&queue, "path")),
-                count(&queue, "ready"),
-                count(&queue, "running"),
-                count(&queue, "retrying"),
-                count(&queue, "scheduled"),
-                count(&queue, "dead"),
-                rate(0),
-                rate(1),
-                rate(2),
-                oldest.map_or_else(
-                    || "-".to_owned(),
-                    |ms| show_duration(Duration::from_secs(ms / 1_000)),
-                ),
-                count(&queue, "workers"),
-            ]);
-        }
-        table
+    /// The sums over all queues.
+    pub(super) fn totals(&self) -> Totals {
+        let queues = self.queues();
+        let sum = |field: &str| queues.iter().map(|queue| number(queue, field)).sum();
+        let rates = queues.iter().filter_map(|queue| self.rates(text(queue, "path")));
+        let rates = rates.reduce(|a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
+        Totals { ready: sum("ready"), running: sum("running"), dead: sum("dead"), rates }
     }
 
-    fn replica_table(&self) -> Table {
-        let mut table = Table::new(&[
-            "replica",
-            "state",
-            "up",
-            "writers",
-            "hidden",
-            "paths",
-            "connections",
-            "watches",
-            "reads",
-            "writes",
-            "memory",
-        ]);
-        for (path, metric) in self.of_kind("replicas") {
-            let Some(r) = metric else {
-                let unknown = std::iter::repeat_n("-".to_owned(), 10);
-                table.row(std::iter::once(name_of(path).to_owned()).chain(unknown));
-                continue;
-            };
-            let state = if r["warming"] == true { "warming" } else { "complete" };
-            table.row([
-                text(r, "name").to_owned(),
-                state.to_owned(),
-                show_duration(Duration::from_secs(number(r, "uptime_s"))),
-                count(r, "publishers"),
-                count(r, "hidden"),
-                count(r, "paths"),
-                count(r, "connections"),
-                count(r, "watches"),
-                count(r, "reads"),
-                count(r, "writes"),
-                mebibytes(number(r, "memory_bytes")),
-            ]);
+    /// The rows of a kind.
+    pub(super) fn len(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Queues => self.queues().len(),
+            Kind::Workers => self.listed("workers").count(),
+            Kind::Publishers => self.of_kind("publishers").count(),
+            Kind::Replicas => self.of_kind("replicas").count(),
         }
-        table
+    }
+
+    /// A publisher's or replica's own metric.
+    pub(super) fn metric(&self, base: &Path) -> Option<&Json> {
+        self.metrics.get(base)?.as_ref()
     }
 }
 
 fn kind_of(path: &Path) -> &str {
     path.segments().nth(1).unwrap_or_default()
-}
-
-/// A number in a map, or `-`: a publisher with too many queues does not sum their counts.
-fn count(map: &Json, field: &str) -> String {
-    map[field].as_u64().map_or_else(|| "-".to_owned(), grouped)
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", grouped(bytes.div_ceil(1 << 20)))
 }
 
 /// Adds one publisher's numbers of a queue to the sum. A worker is usually linked to several
@@ -388,26 +292,10 @@ fn add(sum: &mut Json, more: &Json) {
     }
 }
 
-/// Divides `lines` between two sections: half for each, plus what the other does not need.
-fn shares(lines: usize, first: usize, second: usize) -> (usize, usize) {
-    let half = lines / 2;
-    let of_first =
-        first.min(half.max(lines.saturating_sub(second))).max(SECTION_LINES_MIN.min(first));
-    (of_first, second.min(lines.saturating_sub(of_first)).max(SECTION_LINES_MIN.min(second)))
-}
-
-/// The first lines, with a count of the rest.
-fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
-    if lines.len() > most {
-        let more = lines.len() - most.saturating_sub(1);
-        lines.truncate(most.saturating_sub(1));
-        lines.push(format!("… {} more", grouped(more as u64)));
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn path(text: &str) -> Path {
@@ -446,7 +334,7 @@ mod tests {
             (&json!(150.0), &json!(2_000))
         );
         assert_eq!(dashboard.samples.len(), SAMPLES_MAX);
-        let lines = dashboard.lines(None);
+        let lines = dashboard.lines(0);
         assert!(lines[1].starts_with("/jobs/a") && lines[1].contains("150"), "{lines:?}");
         assert!(lines[2].starts_with("/jobs/b (paused)"), "{lines:?}");
     }
@@ -487,29 +375,14 @@ mod tests {
         dashboard.set_publishers(vec![publisher(1, "p1"), publisher(2, "p2")]);
         assert!(dashboard.is_complete());
         let expected = "publisher p2 publishes no metrics (publisher.metrics is false)";
-        assert!(
-            dashboard.lines(None).iter().any(|line| line == expected),
-            "{:?}",
-            dashboard.lines(None)
-        );
+        assert!(dashboard.lines(0).iter().any(|line| line == expected), "{:?}", dashboard.lines(0));
         dashboard.lost(&path("/sys/replicas/r1"), "the link ended");
         assert!(!dashboard.is_complete());
         assert!(
-            dashboard.lines(None).iter().any(|line| line.starts_with("r1 ")),
+            dashboard.lines(0).iter().any(|line| line.starts_with("r1 ")),
             "a lost replica is still listed"
         );
         dashboard.remove(&path("/sys/replicas/r1"));
         assert!(dashboard.is_complete());
-    }
-
-    #[test]
-    fn hidden_lines_are_counted_and_sections_share_the_rows() {
-        assert_eq!(shares(20, 30, 30), (10, 10));
-        assert_eq!(shares(20, 30, 4), (16, 4));
-        assert_eq!(shares(20, 5, 30), (5, 15));
-        assert_eq!(shares(0, 30, 30), (3, 3));
-        let lines = |n: usize| (1..=n).map(|n| n.to_string()).collect::<Vec<_>>();
-        assert_eq!(cut(lines(5), 3), ["1", "2", "… 3 more"]);
-        assert_eq!(cut(lines(3), 3), lines(3));
     }
 }

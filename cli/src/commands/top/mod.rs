@@ -2,10 +2,16 @@
 //! `/sys`.
 
 mod dashboard;
+mod detail;
+mod draw;
+mod queries;
+mod rows;
 mod terminal;
+#[cfg(test)]
+mod tests;
+mod view;
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use longshore::values::{
@@ -15,11 +21,16 @@ use longshore::{Glob, Path, PathEvent};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use self::dashboard::Dashboard;
+use self::draw::Look;
+use self::queries::Queries;
+use self::rows::Subject;
 use self::terminal::Terminal;
-use super::sys::below;
-use super::{Context, value_text};
+use self::view::{Effect, View};
+use super::sys::{below, text};
+use super::{Context, value_text, workers};
 use crate::arguments::Top;
 use crate::signals::StopSignal;
+use crate::time::wall_ms;
 
 /// How often the view is refreshed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,11 +47,11 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
     let mut publishers = client.watch_publishers(Glob::everything());
     let mut following = Following::new(Subscriber::connect(context.cluster()));
     let mut dashboard = Dashboard::default();
-    let mut terminal = match context.output.is_json() || arguments.once {
-        false if std::io::stdout().is_terminal() => Some(Terminal::open()?),
+    let mut screen = match context.output.is_json() || arguments.once {
+        false if terminal::is_screen() => Some(Screen::open(&context)?),
         _ => None,
     };
-    if let Some(modes) = terminal.as_ref().map(Terminal::saved_modes) {
+    if let Some(modes) = screen.as_ref().map(|screen| screen.terminal.saved_modes()) {
         // A terminal that blocks output also blocks the graceful stop, and a forced exit runs no
         // destructors.
         let forced = stop.forced();
@@ -85,48 +96,115 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
             }
             _ = ticks.tick(), if !arguments.once => {
                 dashboard.sample(std::time::Instant::now());
-                show(&dashboard, terminal.as_mut(), &mut context)?;
+                match &mut screen {
+                    Some(screen) => screen.draw(&dashboard)?,
+                    None => print(&dashboard, &mut context)?,
+                }
             }
             () = sleep_until(once_by), if arguments.once => {
-                show(&dashboard, None, &mut context)?;
+                print(&dashboard, &mut context)?;
                 anyhow::bail!("metrics of some publishers or replicas have not arrived");
             }
             () = stop.requested() => return Ok(()),
-            () = quit(terminal.as_mut()) => return Ok(()),
+            input = next_input(screen.as_mut()) => if let Some(screen) = &mut screen {
+                if screen.handle(input, &dashboard) {
+                    return Ok(());
+                }
+                screen.draw(&dashboard)?;
+            },
         }
         if arguments.once && is_listed && dashboard.is_complete() {
-            return show(&dashboard, None, &mut context);
+            return print(&dashboard, &mut context);
         }
     }
 }
 
-/// Waits for the quit key; pending forever without a terminal.
-async fn quit(terminal: Option<&mut Terminal>) {
-    match terminal {
-        Some(terminal) => terminal.quit().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Shows the dashboard: redraws a terminal, prints lines elsewhere.
-fn show(
-    dashboard: &Dashboard,
-    terminal: Option<&mut Terminal>,
-    context: &mut Context,
-) -> anyhow::Result<()> {
+/// Prints the dashboard as lines or JSON.
+fn print(dashboard: &Dashboard, context: &mut Context) -> anyhow::Result<()> {
     if context.output.is_json() {
         context.output.json(&dashboard.json())?;
         return Ok(());
     }
-    match terminal {
-        Some(terminal) => terminal.show(&dashboard.lines(Some(terminal.rows())))?,
-        None => {
-            for line in dashboard.lines(None) {
-                context.output.line(line)?;
-            }
-        }
+    for line in dashboard.lines(wall_ms()) {
+        context.output.line(line)?;
     }
     Ok(())
+}
+
+/// The terminal, what it shows, and the lookups for it.
+struct Screen {
+    terminal: Terminal,
+    view: View,
+    look: Look,
+    queries: Queries,
+}
+
+/// What changes the view.
+enum Input {
+    Event(ratatui::crossterm::event::Event),
+    Report(Subject, Vec<detail::Block>),
+}
+
+/// Waits for input; pending forever without a terminal. Cancel safe.
+async fn next_input(screen: Option<&mut Screen>) -> Input {
+    let Some(screen) = screen else { return std::future::pending().await };
+    tokio::select! {
+        event = screen.terminal.event() => Input::Event(event),
+        (subject, report) = screen.queries.next() => Input::Report(subject, report),
+    }
+}
+
+impl Screen {
+    fn open(context: &Context) -> std::io::Result<Screen> {
+        Ok(Screen {
+            terminal: Terminal::open()?,
+            view: View::new(terminal::size(), wall_ms()),
+            look: terminal::look(),
+            queries: Queries::new(context.queues()),
+        })
+    }
+
+    fn draw(&mut self, dashboard: &Dashboard) -> std::io::Result<()> {
+        self.view.wall_ms = wall_ms();
+        let (view, look) = (&self.view, self.look);
+        self.terminal.draw(view.area, |buffer| draw::draw(view, dashboard, look, buffer))
+    }
+
+    /// True if the program has to end.
+    fn handle(&mut self, input: Input, dashboard: &Dashboard) -> bool {
+        let effect = match input {
+            Input::Event(event) => self.view.step(&event, dashboard),
+            Input::Report(subject, report) => {
+                self.view.set_report(&subject, report);
+                Effect::Draw
+            }
+        };
+        match effect {
+            Effect::Quit => return true,
+            Effect::Query(subject) => {
+                let patterns = patterns(&subject, dashboard);
+                self.queries.open(subject, patterns);
+            }
+            Effect::Draw => {}
+        }
+        self.queries.retain(self.view.open.as_ref().map(|open| &open.subject));
+        false
+    }
+}
+
+/// The patterns that a worker takes.
+fn patterns(subject: &Subject, dashboard: &Dashboard) -> Vec<Glob> {
+    let Subject::Worker { name, session } = subject else { return Vec::new() };
+    let mut links = dashboard.workers();
+    links.retain(|link| text(link, "name") == name && text(link, "session") == session);
+    let globs = links.iter().flat_map(workers::patterns).filter_map(|one| Glob::new(one).ok());
+    let mut patterns: Vec<Glob> = Vec::new();
+    for glob in globs {
+        if !patterns.contains(&glob) {
+            patterns.push(glob);
+        }
+    }
+    patterns
 }
 
 /// The subscriptions to metrics.

@@ -1,24 +1,32 @@
-//! A terminal in the alternate screen, restored on exit and while suspended.
+//! A terminal in the alternate screen, restored on exit, at a panic, and while suspended.
 
-use std::io::{self, Read, Write, stdin, stdout};
+use std::io::{self, Stdout, Write, stdin, stdout};
 use std::time::{Duration, Instant};
 
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{self, Event};
+use ratatui::layout::Rect;
+use ratatui::{TerminalOptions, Viewport};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
     tcsetattr,
 };
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
-/// Enters the alternate screen, hides the cursor, and disables line wrapping.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+use super::draw::Look;
+
+/// Enters the alternate screen, hides the cursor, disables line wrapping, and asks for clicks and
+/// the wheel of the mouse, but not for its movements.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?1000h\x1b[?1006h";
 /// Reverts [`ENTER`].
-const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// The height of a terminal that does not report it.
-const ROWS_DEFAULT: usize = 24;
-/// The key that quits, as Ctrl-C does.
-const QUIT_KEY: u8 = b'q';
+const LEAVE: &str = "\x1b[?1006l\x1b[?1000l\x1b[?7h\x1b[?25h\x1b[?1049l";
+/// The size of a terminal that does not report it.
+const SIZE_DEFAULT: (u16, u16) = (80, 24);
+/// Events that may wait to be handled.
+const EVENTS_WAITING_MAX: usize = 64;
 /// Nothing is drawn for this long after SIGTSTP: the process may still run until the stop takes
 /// effect. A process that still runs afterwards was not stopped, because no shell could resume it.
 const SUSPEND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -27,34 +35,40 @@ const SUSPEND_TIMEOUT: Duration = Duration::from_millis(500);
 /// process.
 pub(super) struct Terminal {
     saved: SavedModes,
-    /// Receives a message at the quit key; closed when the input ends.
-    quit: oneshot::Receiver<()>,
-    /// SIGTSTP and SIGCONT.
+    screen: ratatui::Terminal<CrosstermBackend<Stdout>>,
+    /// Keys, the mouse, new sizes; closed when the input ends.
+    events: mpsc::Receiver<Event>,
+    /// SIGTSTP, SIGCONT and SIGWINCH.
     suspend_signal: Signals,
     continue_signal: Signals,
+    resize_signal: Signals,
     /// The time since which the terminal is restored for other programs.
     suspended_since: Option<Instant>,
-    /// The lines shown last.
-    lines: Vec<String>,
 }
 
 impl Terminal {
     pub(super) fn open() -> io::Result<Terminal> {
-        let (quit_sender, quit) = oneshot::channel();
+        let (sender, events) = mpsc::channel(EVENTS_WAITING_MAX);
         let suspend_signal = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
         let continue_signal = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        let resize_signal = signal(SignalKind::window_change())?;
         let saved = SavedModes(enable_raw_keys());
         if saved.0.is_some() {
-            std::thread::spawn(move || read_keys_until_quit(quit_sender));
+            std::thread::spawn(move || read_events(&sender));
         }
+        let viewport = Viewport::Fixed(size());
+        let backend = CrosstermBackend::new(stdout());
+        let screen = ratatui::Terminal::with_options(backend, TerminalOptions { viewport })?;
         let terminal = Terminal {
-            saved,
-            quit,
+            saved: saved.clone(),
+            screen,
+            events,
             suspend_signal,
             continue_signal,
+            resize_signal,
             suspended_since: None,
-            lines: Vec::new(),
         };
+        restore_at_panic(saved);
         write(ENTER)?;
         Ok(terminal)
     }
@@ -64,40 +78,46 @@ impl Terminal {
         self.saved.clone()
     }
 
-    /// Waits for the quit key; forever without keyboard input. Meanwhile it suspends and resumes
-    /// the terminal at SIGTSTP and SIGCONT. Cancel safe.
-    pub(super) async fn quit(&mut self) {
+    /// The next event; without keyboard input only new sizes. Meanwhile it suspends and resumes the
+    /// terminal at SIGTSTP and SIGCONT. Cancel safe.
+    pub(super) async fn event(&mut self) -> Event {
         loop {
             tokio::select! {
-                quit = &mut self.quit, if !self.quit.is_terminated() => if quit.is_ok() {
-                    return;
+                // This process reads the size itself.
+                Some(event) = self.events.recv() => if !matches!(event, Event::Resize(..)) {
+                    return event;
                 },
+                Some(()) = self.resize_signal.recv() => return self.resized(),
                 Some(()) = self.suspend_signal.recv() => self.suspend(),
-                Some(()) = self.continue_signal.recv() => self.resume(),
-                // Without keyboard input there is no quit key.
+                Some(()) = self.continue_signal.recv() => {
+                    self.resume();
+                    return self.resized();
+                }
                 else => std::future::pending().await,
             }
         }
     }
 
-    /// The current height.
-    pub(super) fn rows(&self) -> usize {
-        let rows = tcgetwinsize(stdout()).map_or(0, |size| usize::from(size.ws_row));
-        if rows == 0 { ROWS_DEFAULT } else { rows }
+    fn resized(&self) -> Event {
+        let size = size();
+        Event::Resize(size.width, size.height)
     }
 
-    /// Draws these lines over the previous ones.
-    pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
-        self.lines = lines.to_vec();
-        match self.suspended_since {
-            None => write(&frame(lines, self.rows())),
-            Some(since) => {
-                if since.elapsed() >= SUSPEND_TIMEOUT {
-                    self.resume();
-                }
-                Ok(())
+    /// Draws what `draw` puts into an empty buffer; only changes are sent to the terminal.
+    pub(super) fn draw(&mut self, area: Rect, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        if let Some(since) = self.suspended_since {
+            if since.elapsed() >= SUSPEND_TIMEOUT {
+                self.resume();
+            }
+            if self.suspended_since.is_some() {
+                return Ok(());
             }
         }
+        if self.screen.get_frame().area() != area {
+            self.screen.resize(area)?;
+        }
+        self.screen.draw(|frame| draw(frame.buffer_mut()))?;
+        Ok(())
     }
 
     /// Restores the terminal and stops the process.
@@ -124,7 +144,10 @@ impl Terminal {
         }
         if self.suspended_since.take().is_some() {
             // If this fails, drawing the next frame fails too and is reported.
-            let _ = write(&format!("{ENTER}{}", frame(&self.lines, self.rows())));
+            let _ = write(ENTER);
+            // All is drawn anew. (`clear` would ask the terminal for its cursor, and take keys for
+            // the answer.)
+            let _ = self.screen.resize(size());
         }
     }
 }
@@ -137,6 +160,28 @@ impl Drop for Terminal {
             let _ = write(LEAVE);
         }
     }
+}
+
+/// The current size.
+pub(super) fn size() -> Rect {
+    let size = tcgetwinsize(stdout()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    let (width, height) = if size.0 == 0 || size.1 == 0 { SIZE_DEFAULT } else { size };
+    Rect::new(0, 0, width, height)
+}
+
+/// Whether standard output is a terminal that can move its cursor.
+pub(super) fn is_screen() -> bool {
+    let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+    io::IsTerminal::is_terminal(&stdout()) && !dumb
+}
+
+/// How to show things here: by the locale and <https://no-color.org>.
+pub(super) fn look() -> Look {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
+    let locale = locale.unwrap_or_default().to_ascii_lowercase();
+    let ascii = !(locale.contains("utf-8") || locale.contains("utf8"));
+    Look { ascii, colour: set("NO_COLOR").is_none() }
 }
 
 /// The original modes of the input terminal; none if standard input is not a terminal.
@@ -154,6 +199,16 @@ impl SavedModes {
     }
 }
 
+/// Restores the terminal before a panic is printed: the alternate screen would hide the message.
+fn restore_at_panic(saved: SavedModes) {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        saved.restore();
+        let _ = write(LEAVE);
+        print(panic);
+    }));
+}
+
 /// Whether this process may change the terminal. A background process (`top &`, `timeout 10
 /// longshore top`, or after Ctrl-Z) that tries is stopped by SIGTTOU. A terminal that is not the
 /// controlling one stops no process.
@@ -162,8 +217,8 @@ fn in_foreground() -> bool {
     group.map_or(true, |group| group == getpgrp())
 }
 
-/// Disables line buffering and echo; Ctrl-C remains a signal. Returns the original modes on
-/// success.
+/// Disables line buffering and echo; Ctrl-C and Ctrl-Z remain signals, unlike in crossterm's raw
+/// mode. Returns the original modes on success.
 fn enable_raw_keys() -> Option<Termios> {
     if !in_foreground() {
         return None;
@@ -177,11 +232,12 @@ fn enable_raw_keys() -> Option<Termios> {
     Some(saved)
 }
 
-/// Reads keys, on its own thread, up to the quit key.
-fn read_keys_until_quit(quit: oneshot::Sender<()>) {
-    if stdin().lock().bytes().map_while(Result::ok).any(|key| key == QUIT_KEY) {
-        // The receiver may be gone.
-        let _ = quit.send(());
+/// Reads events, on their own thread, until the input or the program ends.
+fn read_events(events: &mpsc::Sender<Event>) {
+    while let Ok(event) = event::read() {
+        if events.blocking_send(event).is_err() {
+            return;
+        }
     }
 }
 
@@ -189,31 +245,4 @@ fn write(text: &str) -> io::Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
-}
-
-/// Draws from the upper left corner, clearing the rest of each line and of the screen. No line
-/// break follows the last line: it would scroll the screen.
-fn frame(lines: &[String], rows: usize) -> String {
-    let mut text = String::from("\x1b[H");
-    for (row, line) in lines.iter().take(rows).enumerate() {
-        if row > 0 {
-            text.push_str("\r\n");
-        }
-        text.push_str(line);
-        text.push_str("\x1b[K");
-    }
-    text.push_str("\x1b[J");
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_frame_has_no_more_lines_than_the_terminal() {
-        let lines: Vec<String> = (1..=3).map(|n| n.to_string()).collect();
-        assert_eq!(frame(&lines, 2), "\x1b[H1\x1b[K\r\n2\x1b[K\x1b[J");
-        assert_eq!(frame(&[], 2), "\x1b[H\x1b[J");
-    }
 }

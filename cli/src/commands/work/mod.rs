@@ -170,18 +170,8 @@ fn take(arguments: &Work) -> Result<QueuePatterns, String> {
 
 /// Checks before any job is taken that the program exists and is executable.
 fn check_command(command: &[OsString]) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
     let Some(program) = command.first() else { bail!("no command") };
-    let is_program = |file: &std::path::Path| {
-        file.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    let found = if program.to_string_lossy().contains('/') {
-        is_program(std::path::Path::new(program))
-    } else {
-        let folders = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&folders).any(|folder| is_program(&folder.join(program)))
-    };
-    if !found {
+    if which::which(program).is_err() {
         bail!("there is no program {}", program.display());
     }
     Ok(())
