@@ -223,7 +223,7 @@ wait
 
 
 def picture_top(program):
-    columns, rows = 110, 30
+    columns, rows = 120, 14
     resolver, publisher, second = free_ports(3)
     address = f"127.0.0.1:{resolver}"
     with tempfile.TemporaryDirectory() as folder:
