@@ -152,7 +152,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
 /// A row per group.
 pub(super) fn groups_table(groups: &[ClusterDeadGroup]) -> Table {
     let mut table =
-        Table::new(&["jobs", "died of", "error", "queue", "first", "last", "fingerprint"]);
+        Table::new(&["jobs", "reason", "error", "queue", "first", "last", "fingerprint"]);
     for ClusterDeadGroup { group, .. } in groups {
         let error = group.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message));
         table.row([

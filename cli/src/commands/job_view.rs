@@ -217,7 +217,7 @@ pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output)
         line("replaces", replaces.to_string())?;
     }
     if let Some(death) = job.death {
-        line("died of", death.to_string())?;
+        line("reason", death.to_string())?;
     }
     if let Some(error) = &job.error {
         line(
