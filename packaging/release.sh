@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a release from a tag: packaging/release.sh TAG [FOLDER]
 #
-# FOLDER (default: target/release-TAG) gets an archive of the program, a Debian package, the crates
+# FOLDER (default: target/release-TAG; new or empty) gets an archive of the program, a Debian package, the crates
 # and SHA256SUMS. Nothing is published. Needs cargo-deb: cargo install --locked cargo-deb
 #
 # DEB_REVISION is the revision of the Debian package, 1 by default.
@@ -18,7 +18,11 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")
 
 # From the commit, not from the work tree. In one place, so that another run builds less.
 source=$target/release-source
-rm -rf "$source" "$out"
+if [ -n "$(ls -A "$out" 2> /dev/null)" ]; then
+    echo "$out is not empty: name another folder, or remove it" >&2
+    exit 1
+fi
+rm -rf "$source"
 mkdir -p "$target" "$out"
 git clone --quiet --shared --no-checkout "$root" "$source"
 git -C "$source" checkout --quiet --detach "$commit"

@@ -47,8 +47,7 @@ pub(crate) async fn purge(arguments: Purge, context: Context) -> anyhow::Result<
     let filter = arguments.filters.filter(arguments.pattern, Some(state));
     let DryRun { dry_run } = arguments.act;
     let act = FilterAct { action: Action::Drop, done: "purged", filter, per_second: None, dry_run };
-    act.confirmed(Some(arguments.confirmation), &context).await?;
-    act.run(context).await
+    act.confirmed(Some(arguments.confirmation), &context).await?.run(context).await
 }
 
 /// The jobs selected on the command line: by name, or by filter.
@@ -71,8 +70,7 @@ pub(crate) async fn run(
         JobSelection::Filter(filter) => {
             let done = past_participle(action);
             let act = FilterAct { action, done, filter, per_second: None, dry_run };
-            act.confirmed(confirmation, &context).await?;
-            act.run(context).await
+            act.confirmed(confirmation, &context).await?.run(context).await
         }
     }
 }
@@ -89,34 +87,39 @@ pub(crate) struct FilterAct {
 }
 
 impl FilterAct {
-    /// Asks, if there is a terminal and any job matches; an error unless the answer is yes.
+    /// Asks, if there is a terminal and any job may match; an error unless the answer is yes. If
+    /// every publisher answered and no job matches, the act stays a dry run: one that matches only
+    /// later was not asked about.
     async fn confirmed(
-        &self,
+        mut self,
         confirmation: Option<Confirmation>,
         context: &Context,
-    ) -> anyhow::Result<()> {
-        let Some(confirmation) = confirmation else { return Ok(()) };
+    ) -> anyhow::Result<FilterAct> {
+        let Some(confirmation) = confirmation else { return Ok(self) };
         let what = match self.action {
             Action::Cancel => "cancel the jobs of a pattern",
             _ => "delete the jobs of a pattern",
         };
         if !confirmation.needs_question(self.dry_run, what)? {
-            return Ok(());
+            return Ok(self);
         }
         let counted = context.queues().act(self.action, self.filter.clone(), true).await?;
         warn_of_missing(&counted.missing, counted.complete, &counted.unanswered);
-        if counted.total().done == 0 {
-            return Ok(());
+        if counted.total().done == 0 && counted.is_whole() {
+            self.dry_run = true;
+            return Ok(self);
         }
-        confirmation::ask(&self.question(&counted), &context.deadline).await
+        confirmation::ask(&self.question(&counted), &context.deadline).await?;
+        Ok(self)
     }
 
     /// The question, from the counts of a dry run.
     fn question(&self, counted: &PublisherAnswers<ActionReport>) -> String {
         let total = counted.total();
-        let least = if total.more { "at least " } else { "" };
+        let more = total.more || !counted.is_whole();
+        let least = if more { "at least " } else { "" };
         let state = self.filter.state.map(|state| format!("{state} ")).unwrap_or_default();
-        let jobs = if total.done == 1 && !total.more { "job" } else { "jobs" };
+        let jobs = if total.done == 1 && !more { "job" } else { "jobs" };
         let verb = if self.action == Action::Cancel { "cancel" } else { "delete" };
         let queues = match self.filter.pattern.literal() {
             Some(path) => path.to_string(),

@@ -1,6 +1,7 @@
 //! What the running system has that begins like the typed word. Silent on failure, and never
 //! longer than [`TIMEOUT`].
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use longshore::{Cluster, Glob, Path, PathListed, Queues, ReadClient, Subscriber}
 
 use crate::commands::sys::{bases, below, read, text};
 use crate::config::{self, Config, ConfigOverrides};
+use crate::output::shell_word;
 
 /// The longest time that a person waits for a completion.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -76,9 +78,13 @@ pub(super) fn contexts(typed: &OsStr) -> Vec<CompletionCandidate> {
     candidates(names.into_iter().flatten(), &typed.to_string_lossy())
 }
 
+/// The names that begin like the typed word. Shells insert a candidate without quotes, and any
+/// client chooses names: one that a shell would interpret, or that reads as a flag, is left out.
 fn candidates(names: impl IntoIterator<Item = String>, typed: &str) -> Vec<CompletionCandidate> {
+    let is_safe =
+        |name: &str| matches!(shell_word(name), Cow::Borrowed(_)) && !name.starts_with('-');
     let mut names: Vec<String> =
-        names.into_iter().filter(|name| !name.is_empty() && name.starts_with(typed)).collect();
+        names.into_iter().filter(|name| name.starts_with(typed) && is_safe(name)).collect();
     names.sort_unstable();
     names.dedup();
     names.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
@@ -134,9 +140,11 @@ mod tests {
 
     #[test]
     fn candidates_begin_like_the_word_are_sorted_and_unique() {
-        let names = ["web-2", "web-1", "mail", "web-1", ""].map(str::to_owned);
+        let names =
+            ["web-2", "web-1", "mail", "web-1", "", "web;id", "web$(id)"].map(str::to_owned);
         let values: Vec<_> =
             candidates(names, "web").iter().map(|one| one.get_value().to_owned()).collect();
         assert_eq!(values, ["web-1", "web-2"]);
+        assert!(candidates(["--all".to_owned()], "").is_empty());
     }
 }

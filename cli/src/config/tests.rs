@@ -62,7 +62,7 @@ fn an_invalid_value_reports_file_line_and_expectation() {
         ("[publisher]\nlisten = 'localhost'\n", 2, "127.0.0.1:4780"),
         ("\n[publisher]\npaths = ['jobs']\n", 3, "begin with '/'"),
         ("[publisher]\ndurability = 'sometimes'\n", 2, "fsync or none"),
-        ("[timing]\nwriter_ttl = '2 weeks'\n", 2, "1h30m"),
+        ("[timing]\nwriter_ttl = 'two weeks'\n", 2, "1h30m"),
         ("[timing]\nwriter_ttl = '0s'\n", 2, "above 0"),
         ("[publisher]\nhang_after = '999ms'\n", 2, "at least 1s"),
         ("[publisher]\nhang_after = 'soon'\n", 2, "1h30m"),

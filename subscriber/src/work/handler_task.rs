@@ -81,15 +81,20 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
 /// Reports the attempts that begin, before their payloads are read: a job that kills its worker
 /// uses up an attempt, and jobs prefetched beside it do not.
 pub(crate) async fn announce(session: &WorkerSession, announcement: Announcement) {
-    let Announcement { notices, jobs } = announcement;
-    for (sender, tokens) in notices {
-        let mut out = FrameWriter::new();
+    let Announcement { mut notices, jobs } = announcement;
+    notices.retain_mut(|(sender, tokens)| {
+        let (tokens, mut out) = (std::mem::take(tokens), FrameWriter::new());
         ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
-        if sender.send(out.finish()).is_ok() {
-            // If the link dies here, the next link reports the running attempts.
-            let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+        sender.send(out.finish()).is_ok()
+    });
+    // One limit for all: this may run on a link's task, which a slow publisher must not stop. If a
+    // link dies here, the next link reports the running attempts.
+    let all_flushed = async {
+        for (sender, _) in &notices {
+            let _ = sender.flushed().await;
         }
-    }
+    };
+    let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, all_flushed).await;
     session.announced(jobs);
 }
 

@@ -176,9 +176,6 @@ impl WorkerSession {
         state.run_length.ended();
         state.ready.ended(ended.source);
         let intake = state.intake;
-        if intake > Intake::Open && state.running == 0 {
-            self.supervisor.notify_one();
-        }
         state.stats.panicked += u64::from(ended.panicked);
         state.stats.damaged += u64::from(ended.damaged);
         state.slot(ended.slot_id).running -= 1;
@@ -188,6 +185,9 @@ impl WorkerSession {
         } else {
             self.settle(state, &ended, now)
         };
+        if intake > Intake::Open && state.running == state.outlived {
+            self.supervisor.notify_one();
+        }
         if intake < Intake::Released && !frees_later {
             let at = state.slot(ended.slot_id).key(ended.subscription);
             self.step(state, DurableEvent::Freed { at, jobs: 1 });
