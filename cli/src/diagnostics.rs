@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
+use crate::output::printable_lines;
+
 /// Whether lines are JSON. Commands, and tasks without a context, print them.
 static JSON: AtomicBool = AtomicBool::new(false);
 /// Whether an error was printed.
@@ -71,7 +73,7 @@ pub(crate) fn print(line: Line, message: fmt::Arguments<'_>) {
     if are_json() {
         eprintln!("{}", line.json(&message));
     } else {
-        eprintln!("{}", line.text(&message));
+        eprintln!("{}", printable_lines(&line.text(&message)));
     }
 }
 

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use longshore::{JobLookupError, QueuesError};
 
 use crate::diagnostics::{self, error_json};
+use crate::output::printable_lines;
 use crate::signals::forced_exit_code;
 
 /// The kind of a failure. Each has a code for programs, and an exit code.
@@ -160,7 +161,8 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
             eprintln!("{}", error_json(kind.code(), &message, hint));
         }
     } else if !error.is::<AlreadyReported>() {
-        eprintln!("error: {error:#}");
+        // Its text may contain what a server or a publisher sent.
+        eprintln!("{}", printable_lines(&format!("error: {error:#}")));
     }
     ExitCode::from(forced_exit_code().unwrap_or(kind.exit_code()))
 }

@@ -201,6 +201,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The same for a text of several lines.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(printable).collect();
+    lines.join("\n")
+}
+
 fn escaped(c: char) -> Vec<char> {
     if c.is_control() { c.escape_default().collect() } else { vec![c] }
 }
@@ -401,6 +407,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(shown(b"a\x1b[31mb\nc", 100), "a\\u{1b}[31mb\\nc");
+        assert_eq!(printable_lines("a\x1b[31mb\nc"), "a\\u{1b}[31mb\nc");
         assert_eq!(shown("ääää".as_bytes(), 3), "äää…");
         assert_eq!(shown(&[0xff, b'a'], 10), "\u{fffd}a");
     }

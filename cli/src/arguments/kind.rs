@@ -118,6 +118,19 @@ impl Command {
         )
     }
 
+    /// True if it changes jobs, queues, workers or publishers: what it did before a timeout stays.
+    pub(crate) fn changes(&self) -> bool {
+        match self {
+            Command::Enqueue(_) | Command::Cancel(_) | Command::Purge(_) => true,
+            Command::Dead(dead) => {
+                matches!(dead.action, DeadAction::Revive { .. } | DeadAction::Drop { .. })
+            }
+            Command::Workers(Workers { action }) => !matches!(action, WorkersAction::Ls { .. }),
+            Command::Publisher(Publisher { action: PublisherAction::Drain(_) }) => true,
+            _ => self.kind() == CommandKind::Act,
+        }
+    }
+
     /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.
     /// Short commands log errors only: they print a library's warnings as their own error.
     pub(crate) fn default_log_filter(&self) -> &'static str {
@@ -187,6 +200,8 @@ mod tests {
             assert_eq!(command.kind(), kind, "{line}");
             let reports_resolver = command.fails_without_resolver() ^ command.waits_for_resolver();
             assert_eq!(reports_resolver, kind != Local, "{line}");
+            let changes = ["pause", "queue set", "workers", "publisher", "purge", "enqueue"];
+            assert_eq!(command.changes(), changes.iter().any(|c| line.starts_with(c)), "{line}");
         }
         assert!(Query.default_timeout() < Act.default_timeout());
         assert_eq!(Stream.default_timeout(), None);

@@ -43,6 +43,7 @@ pub(crate) fn run(arguments: ContextCommand, mut context: Context) -> anyhow::Re
             stored.remove(&name).map_err(failed)?;
             if stored.selected().map_err(failed)?.is_some_and(|selected| selected.value == name) {
                 stored.select_none().map_err(failed)?;
+                report_note!("it was selected: commands use the configuration file now");
             }
             done_with(&name, "removed", &mut context)
         }

@@ -59,10 +59,10 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
             "publisher": id.to_string(), "name": publisher.info.name,
             "forgotten": forgotten, "failed": failed,
         }))?;
-    } else {
+    } else if !forgotten.is_empty() {
         context.output.line(format!(
             "publisher {} ({}) is forgotten at {}",
-            publisher.info.name,
+            printable(&publisher.info.name),
             id.prefix(),
             forgotten.join(", ")
         ))?;

@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure};
 use serde_json::{Value, json};
 
-use crate::arguments::{self, Command, CommandKind, Directory, DirectoryAction, ValueAction};
+use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::completion;
 use crate::config::{Config, ConfigOverrides, Problem};
 use crate::deadline::Deadline;
@@ -149,7 +149,7 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
         tokio::spawn(report_wait_for_resolver(context.cluster()));
     }
     let deadline = context.deadline.clone();
-    let changes = command.kind() != CommandKind::Query;
+    let changes = command.changes();
     // It stops reading and reports what was acknowledged.
     let stops_itself = matches!(command, Command::Enqueue(_));
     tokio::select! {

@@ -228,6 +228,8 @@ fn enable_raw_keys() -> Option<Termios> {
     modes.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
     modes.special_codes[SpecialCodeIndex::VMIN] = 1;
     modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+    // Ctrl-\ would end the program without restoring the terminal.
+    modes.special_codes[SpecialCodeIndex::VQUIT] = 0;
     tcsetattr(stdin(), OptionalActions::Now, &modes).ok()?;
     Some(saved)
 }
