@@ -29,8 +29,8 @@ const TOLERANCE: f64 = 0.03;
 /// whose worker has a kind for each of twenty queues.
 const KINDS_RATIO_MAX: f64 = 1.03;
 /// Differences of system calls and instructions below this are noise, such as one more timer in a
-/// whole run.
-const NOISE: f64 = 0.02;
+/// whole run: without a change, one run of a workload has 0.08 system calls a job, another 0.11.
+const NOISE: f64 = 0.04;
 /// The same for allocations: how many requests one read finds depends on the scheduler, and a read
 /// allocates. Runs of `resolutions` gave 0.08 to 0.114 allocations each.
 const ALLOCATION_NOISE: f64 = 0.05;
@@ -241,7 +241,7 @@ mod tests {
             Cost { instructions: 20_700.0, ..cost },
             Cost { instructions: 19_300.0, ..cost },
             Cost { allocations: 2.1, ..cost },
-            Cost { system_calls: 0.13, ..cost },
+            Cost { system_calls: 0.15, ..cost },
         ] {
             assert!(!compare("jobs", off, cost));
         }
