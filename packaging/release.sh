@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds a release from a tag: packaging/release.sh TAG [FOLDER]
 #
-# FOLDER (default: target/release-TAG; new or empty) gets an archive of the program, a Debian package, the crates
-# and SHA256SUMS. Nothing is published. Needs cargo-deb: cargo install --locked cargo-deb
+# FOLDER (default: target/release-TAG; new or empty) gets an archive of the program, a Debian
+# package, the crates and SHA256SUMS. Nothing is published. Needs cargo-deb: cargo install --locked cargo-deb
 #
 # DEB_REVISION is the revision of the Debian package, 1 by default.
 set -euo pipefail

@@ -231,7 +231,8 @@ def picture_top(program):
             [program, *arguments], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         Path(folder, "config.toml").write_text('[publisher]\nname = "berlin-1"\n')
-        ports = ["--config", "config.toml", "--resolver-port", str(resolver), "--publisher-port", str(publisher)]
+        ports = ["--config", "config.toml", "--resolver-port", str(resolver)]
+        ports += ["--publisher-port", str(publisher)]
         services = [run("up", "--data", "first", "--replicas", "1", *ports)]
         time.sleep(2)
         services.append(run(
