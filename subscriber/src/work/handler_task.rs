@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher};
+use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
 use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
-use longshore_transport::LogLimit;
+use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::field::{self, display};
@@ -17,7 +17,7 @@ use crate::work::handler::output::settle_of;
 use crate::work::handler::panic::{catch, catch_async};
 use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
-use crate::work::session::{Announcement, FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
+use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
 
 /// The longest that a job waits for its `Started` message to leave the send queue. A link that is
@@ -69,7 +69,12 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
                     signal.threads_ended().await;
                 }
             }
-            HandlerTaskStep::Announce(announcement) => announce(&session, announcement).await,
+            HandlerTaskStep::Announce(notices, jobs) => {
+                for (sender, tokens) in notices {
+                    announce(&sender, tokens).await;
+                }
+                session.announced(jobs);
+            }
             HandlerTaskStep::Wait => session.wait().await,
             HandlerTaskStep::Stop => return,
         }
@@ -80,22 +85,13 @@ pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
 
 /// Reports the attempts that begin, before their payloads are read: a job that kills its worker
 /// uses up an attempt, and jobs prefetched beside it do not.
-pub(crate) async fn announce(session: &WorkerSession, announcement: Announcement) {
-    let Announcement { mut notices, jobs } = announcement;
-    notices.retain_mut(|(sender, tokens)| {
-        let (tokens, mut out) = (std::mem::take(tokens), FrameWriter::new());
-        ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
-        sender.send(out.finish()).is_ok()
-    });
-    // One limit for all: this may run on a link's task, which a slow publisher must not stop. If a
-    // link dies here, the next link reports the running attempts.
-    let all_flushed = async {
-        for (sender, _) in &notices {
-            let _ = sender.flushed().await;
-        }
-    };
-    let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, all_flushed).await;
-    session.announced(jobs);
+async fn announce(sender: &LinkSender, tokens: Tokens) {
+    let mut out = FrameWriter::new();
+    ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
+    if sender.send(out.finish()).is_ok() {
+        // If the link dies here, the next link reports the running attempts.
+        let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+    }
 }
 
 /// Runs one attempt. Times of its context count from `started`.

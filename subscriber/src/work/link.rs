@@ -19,7 +19,6 @@ use longshore_transport::{
 };
 use tokio::sync::Notify;
 
-use crate::work::handler_task;
 use crate::work::session::{Connect, ExcessJobs, Outgoing, SlotId, WorkerSession};
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::subscriptions::number_of;
@@ -167,9 +166,6 @@ impl WorkerLink<'_> {
                     }
                     for message in decode(frame)? {
                         self.handle(message)?;
-                    }
-                    if let Some(announcement) = self.session.announce_to_idle() {
-                        handler_task::announce(self.session, announcement).await;
                     }
                 }
                 () = wake.notified() => {}

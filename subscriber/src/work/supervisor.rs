@@ -207,8 +207,6 @@ async fn sleep_until(at: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
 
     #[test]
@@ -219,18 +217,5 @@ mod tests {
         assert_eq!(answer_deadline(after(25), Some(after(25))), after(30));
         assert_eq!(answer_deadline(after(40), Some(after(25))), after(45), "5 s at least");
         assert_eq!(answer_deadline(now, None), after(5));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_of_the_process_is_one_tick() {
-        static TICKS: AtomicU32 = AtomicU32::new(0);
-        let session = WorkerSession::new(1, 1, Vec::new(), 1);
-        let count = |_: &WorkerSession| _ = TICKS.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(each_tick(session, count));
-        tokio::time::sleep(4 * TICK_INTERVAL).await;
-        let before = TICKS.load(Ordering::Relaxed);
-        tokio::time::advance(40 * TICK_INTERVAL).await;
-        tokio::time::sleep(TICK_INTERVAL / 2).await;
-        assert_eq!((before, TICKS.load(Ordering::Relaxed) - before), (4, 1));
     }
 }

@@ -1,15 +1,12 @@
 //! The session's interface to handler tasks: the next job, and the end of the last.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::NewSettle;
 
 use super::checkpoints::{WaitEnd, end_job};
-use super::{
-    Announcement, FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession,
-};
+use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession};
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
 use crate::work::state::run_length::BEGIN_WAIT_MAX;
@@ -61,25 +58,6 @@ impl WorkerSession {
         if state.announcing || !state.ready.can_start() {
             return HandlerTaskStep::Wait;
         }
-        match state.announce(self.clock(), now) {
-            Some(announcement) => HandlerTaskStep::Announce(announcement),
-            None => HandlerTaskStep::Wait,
-        }
-    }
-
-    /// Jobs arrived for idle handler tasks, of which one wakes now: the thread of the links reports
-    /// the jobs meanwhile. If the handlers' runtime may be blocked, it is left to them.
-    pub(crate) fn announce_to_idle(&self) -> Option<Announcement> {
-        let now = self.now();
-        let mut state = self.state.lock();
-        let idle = state.intake == Intake::Open
-            && state.running < state.concurrency
-            && state.announced.is_empty()
-            && !state.announcing
-            && !state.handlers.missed_ticks();
-        if !idle || !state.ready.can_start() {
-            return None;
-        }
         state.announce(self.clock(), now)
     }
 
@@ -121,9 +99,7 @@ impl WorkerSession {
         state.announcing = false;
         state.announced.extend(jobs);
         // If a drain came in between, the jobs were released with the others.
-        if !self.waking.load(Ordering::Acquire) {
-            self.wake_handler_task(&state);
-        }
+        self.wake_handler_task(&state);
     }
 
     /// Until when a lease that ends at `ends` is certain to hold at the publisher.
@@ -138,22 +114,12 @@ impl WorkerSession {
     /// Waits until there may be a job. Cancel safe.
     pub(crate) async fn wait(&self) {
         self.handler_task_wakeup.notified().await;
-        // Before the task asks for a job: it sees all that arrived until here.
-        self.waking.store(false, Ordering::Release);
     }
 
-    /// Wakes a handler task if there is a job for it.
     pub(super) fn wake_handler_task(&self, state: &State) {
-        if state.has_task_work() || state.intake > Intake::Open {
-            self.handler_task_wakeup.notify_one();
-        }
-    }
-
-    /// The same on the thread of the links, unless one wakes already: that one wakes the next when
-    /// it has a job. A task that is woken on the handlers' runtime may wait there behind a handler
-    /// that blocks, so it does not count.
-    pub(super) fn wake_handler_task_once(&self, state: &State) {
-        if state.has_task_work() && !self.waking.swap(true, Ordering::AcqRel) {
+        let has_task_work = !state.announced.is_empty()
+            || (!state.announcing && state.ready.can_start() && state.running < state.concurrency);
+        if has_task_work || state.intake > Intake::Open {
             self.handler_task_wakeup.notify_one();
         }
     }

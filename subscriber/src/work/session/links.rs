@@ -70,7 +70,7 @@ impl WorkerSession {
         }
         self.cancel_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
         if state.resume_suspended(slot_id, self.clock(), now) {
-            self.wake_handler_task_once(&state);
+            self.wake_handler_task(&state);
         }
         self.step(&mut state, DurableEvent::Attached(publisher));
         Started { tokens: Tokens(tokens), running_ms }
@@ -150,7 +150,7 @@ impl WorkerSession {
             };
             state.ready.push_back(source, job);
         }
-        self.wake_handler_task_once(state);
+        self.wake_handler_task(state);
         Ok(())
     }
 
@@ -280,7 +280,7 @@ impl WorkerSession {
         }
         self.free(&mut state, publisher, freed);
         if state.resume_suspended(slot_id, self.clock(), now) {
-            self.wake_handler_task_once(&state);
+            self.wake_handler_task(&state);
         }
         let slot = state.slot(slot_id);
         let suspended = (!slot.suspended.is_empty()).then_some(now + SUSPENDED_CHECK);

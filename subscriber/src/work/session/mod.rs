@@ -13,7 +13,6 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,8 +49,6 @@ pub(crate) struct WorkerSession {
     state: Mutex<State>,
     /// Wakes one handler task.
     handler_task_wakeup: Notify,
-    /// The thread of the links woke a handler task, and none has woken since.
-    waking: AtomicBool,
     /// Wakes the supervisor: a publisher to dial, a changed deadline, or a changed count.
     pub(crate) supervisor: Notify,
     publishers: watch::Sender<Vec<PublisherState>>,
@@ -177,20 +174,14 @@ pub(crate) struct FinishedJob {
     pub(crate) damaged: bool,
 }
 
-/// Attempts to report as started, on each of these links. Then call [`WorkerSession::announced`],
-/// whether or not the messages were sent.
-#[derive(Debug)]
-pub(crate) struct Announcement {
-    pub(crate) notices: Vec<(LinkSender, Tokens)>,
-    pub(crate) jobs: Vec<QueuedJob>,
-}
-
 /// What a handler task does next.
 #[derive(Debug)]
 pub(crate) enum HandlerTaskStep {
     /// Run this job.
     Run(QueuedJob),
-    Announce(Announcement),
+    /// Report these attempts as started, then call [`WorkerSession::announced`], whether or not the
+    /// messages were sent.
+    Announce(Vec<(LinkSender, Tokens)>, Vec<QueuedJob>),
     /// Wait for [`WorkerSession::wait`], then try again.
     Wait,
     /// There are no more jobs.
@@ -263,7 +254,6 @@ impl WorkerSession {
                 stats: WorkerStats::default(),
             }),
             handler_task_wakeup: Notify::new(),
-            waking: AtomicBool::new(false),
             supervisor: Notify::new(),
             publishers: watch::Sender::default(),
         })
@@ -325,7 +315,7 @@ impl State {
     ///
     /// More jobs than there are idle handler tasks are taken only if each is at its first delivery:
     /// a job that kills its worker uses up an attempt of the jobs in its run once, not each time.
-    fn announce(&mut self, clock: RunClock, now: Duration) -> Option<Announcement> {
+    fn announce(&mut self, clock: RunClock, now: Duration) -> HandlerTaskStep {
         let idle = self.concurrency.saturating_sub(self.running + self.announced.len());
         let length = self.run_length.next(now, idle);
         let mut jobs = Vec::with_capacity(length.min(self.ready.startable()));
@@ -369,17 +359,11 @@ impl State {
             jobs.push(job);
         }
         if jobs.is_empty() {
-            return None;
+            return HandlerTaskStep::Wait;
         }
         self.run_length.reported(now);
         self.announcing = true;
-        Some(Announcement { notices, jobs })
-    }
-
-    /// True if there is something to do for one more handler task.
-    fn has_task_work(&self) -> bool {
-        !self.announced.is_empty()
-            || (!self.announcing && self.ready.can_start() && self.running < self.concurrency)
+        HandlerTaskStep::Announce(notices, jobs)
     }
 
     /// Removes jobs without a lease from the queues, so that these never exceed the jobs held.

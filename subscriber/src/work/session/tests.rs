@@ -1,8 +1,5 @@
 //! The session without a link, in virtual time: what it gives to handler tasks.
 
-use std::pin::{Pin, pin};
-use std::task::{Context, Waker};
-
 use longshore_protocol::Epoch;
 use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes};
@@ -22,15 +19,13 @@ fn session_with(tokens: &[u64]) -> Arc<WorkerSession> {
     let session = WorkerSession::new(2, 4, Vec::new(), 7);
     session.watched(true, vec![publisher()]);
     let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
-    assert_eq!(slot_id, 0);
-    deliver(&session, tokens);
+    let deliver = Deliver {
+        subscription: 1,
+        paths: vec![Path::new("/jobs/x").unwrap()],
+        jobs: tokens.iter().map(delivery).collect(),
+    };
+    session.delivered(slot_id, deliver).unwrap();
     session
-}
-
-fn deliver(session: &WorkerSession, tokens: &[u64]) {
-    let paths = vec![Path::new("/jobs/x").unwrap()];
-    let jobs = tokens.iter().map(delivery).collect();
-    session.delivered(0, Deliver { subscription: 1, paths, jobs }).unwrap();
 }
 
 fn delivery(token: &u64) -> Delivery {
@@ -56,7 +51,7 @@ fn next_job(session: &WorkerSession) -> Option<u64> {
     let mut signal = Arc::default();
     loop {
         match session.next(None, &mut signal) {
-            HandlerTaskStep::Announce(Announcement { jobs, .. }) => session.announced(jobs),
+            HandlerTaskStep::Announce(_, jobs) => session.announced(jobs),
             HandlerTaskStep::Run(job) => return Some(job.token.0),
             HandlerTaskStep::Wait | HandlerTaskStep::Stop => return None,
         }
@@ -116,8 +111,7 @@ fn an_overlong_resume_list_keeps_running_jobs() {
 fn no_checkpoint_is_stored_after_the_lease_ended_in_a_pause() {
     let mut session = session_with(&[1]);
     let mut signal = Arc::default();
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = session.next(None, &mut signal)
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
     };
     session.announced(jobs);
@@ -182,9 +176,7 @@ fn jobs_past_the_grace_wait_for_a_received_byte() {
 fn an_announced_job_that_cannot_start_is_released() {
     let mut session = session_with(&[1, 2]);
     grace_of(&session, GRACE);
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) =
-        session.next(None, &mut Arc::default())
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
         panic!("two jobs")
     };
     session.announced(jobs);
@@ -230,8 +222,7 @@ fn suspended_jobs_end_with_their_leases() {
 fn the_deadline_without_a_link_is_the_graces_end() {
     let session = session_with(&[1]);
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = session.next(None, &mut signal)
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
     };
     session.announced(jobs);
@@ -270,8 +261,7 @@ fn slots_of_forgotten_publishers_are_reused() {
 fn a_slot_with_a_running_handler_is_not_reused() {
     let session = session_with(&[1]);
     let mut signal = Arc::default();
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = session.next(None, &mut signal)
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("a job waits")
     };
     session.announced(jobs);
@@ -314,9 +304,7 @@ fn a_job_that_did_not_begin_frees_its_cap() {
         jobs: vec![delivery(&token)],
     };
     session.delivered(0, deliver(1)).unwrap();
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) =
-        session.next(None, &mut Arc::default())
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut Arc::default()) else {
         panic!("a job waits")
     };
     session.announced(jobs);
@@ -353,9 +341,7 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
     };
     let mut signal = Arc::default();
     assert!(matches!(session.next(Some(ended(4)), &mut signal), HandlerTaskStep::Wait));
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) =
-        session.next(Some(ended(1)), &mut signal)
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(Some(ended(1)), &mut signal) else {
         panic!("the next of the capped source may begin")
     };
     assert_eq!(jobs[0].token, Token(2));
@@ -382,7 +368,7 @@ fn runs_of(session: &WorkerSession) -> Vec<Vec<u64>> {
     let (mut signal, mut ended, mut runs) = (Arc::default(), None, Vec::new());
     loop {
         match session.next(ended.take(), &mut signal) {
-            HandlerTaskStep::Announce(Announcement { jobs, .. }) => {
+            HandlerTaskStep::Announce(_, jobs) => {
                 runs.push(jobs.iter().map(|job| job.token.0).collect());
                 session.announced(jobs);
             }
@@ -422,7 +408,7 @@ async fn reported_jobs_that_do_not_begin_in_time_are_released() {
     let (mut signal, mut ended) = (Arc::default(), None);
     let blocked = loop {
         match session.next(ended.take(), &mut signal) {
-            HandlerTaskStep::Announce(Announcement { jobs, .. }) => session.announced(jobs),
+            HandlerTaskStep::Announce(_, jobs) => session.announced(jobs),
             HandlerTaskStep::Run(job) if job.token == Token(4) => break job,
             HandlerTaskStep::Run(job) => ended = Some(finished(&job)),
             step => panic!("a job waits: {step:?}"),
@@ -445,8 +431,7 @@ async fn reported_jobs_that_do_not_begin_in_time_are_released() {
 async fn reported_jobs_wait_for_an_idle_handler_on_a_busy_machine() {
     let session = fast_session(2, [(1, 1), (2, 1)]);
     let mut signal = Arc::default();
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = session.next(None, &mut signal)
-    else {
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
         panic!("jobs wait")
     };
     session.announced(jobs);
@@ -457,64 +442,13 @@ async fn reported_jobs_wait_for_an_idle_handler_on_a_busy_machine() {
 }
 
 #[test]
-fn the_thread_of_the_links_reports_jobs_for_idle_handler_tasks() {
-    let session = session_with(&[1]);
-    let announcement = session.announce_to_idle().expect("two are idle");
-    let next = session.next(None, &mut Arc::default());
-    assert!(matches!(next, HandlerTaskStep::Wait), "it is not reported yet: {next:?}");
-    deliver(&session, &[2]);
-    assert!(session.announce_to_idle().is_none(), "one message after the other");
-    session.announced(announcement.jobs);
-    assert_eq!(next_job(&session), Some(1));
-
-    session.announced(session.announce_to_idle().expect("one is idle").jobs);
-    deliver(&session, &[3]);
-    assert!(session.announce_to_idle().is_none(), "the second waits for the idle one");
-    assert_eq!(next_job(&session), Some(2));
-    assert!(session.announce_to_idle().is_none(), "none is idle");
-
-    let session = session_with(&[1]);
-    // Every tick of the handlers' runtime is preceded by one of the links' thread.
-    session.record_tick();
-    session.record_tick();
-    assert!(session.announce_to_idle().is_none(), "the handlers' runtime may be blocked");
-    session.record_handlers_tick();
-    session.record_tick();
-    assert!(session.announce_to_idle().is_some());
-}
-
-/// A handler task that waits; true once it wakes.
-fn is_woken(waiting: &mut Pin<&mut impl Future<Output = ()>>) -> bool {
-    waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
-}
-
-#[test]
-fn one_handler_task_wakes_for_jobs_and_their_report() {
-    let session = session_with(&[]);
-    let (mut first, mut second) = (pin!(session.wait()), pin!(session.wait()));
-    assert!(!is_woken(&mut first) && !is_woken(&mut second));
-    deliver(&session, &[1]);
-    deliver(&session, &[2]);
-    session.announced(session.announce_to_idle().expect("both are idle").jobs);
-    assert!(is_woken(&mut first) && !is_woken(&mut second));
-    assert_eq!(next_job(&session), Some(1));
-    assert!(is_woken(&mut second), "the first wakes it for the other job");
-
-    let session = session_with(&[1]);
-    let announcement = session.announce_to_idle().expect("two are idle");
-    let mut early = pin!(session.wait());
-    assert!(is_woken(&mut early) && next_job(&session).is_none(), "not reported yet");
-    let mut early = pin!(session.wait());
-    assert!(!is_woken(&mut early));
-    session.announced(announcement.jobs);
-    assert!(is_woken(&mut early), "it wakes again");
-}
-
-#[test]
 fn a_blocking_handler_that_outlives_its_attempt_keeps_its_handler_task() {
     let session = session_with(&[1, 2, 3]);
     let (mut signals, mut running) = ([Arc::default(), Arc::default()], Vec::new());
-    session.announced(session.announce_to_idle().expect("two are idle").jobs);
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signals[0]) else {
+        panic!("two are idle")
+    };
+    session.announced(jobs);
     for signal in &mut signals {
         let HandlerTaskStep::Run(job) = session.next(None, signal) else { panic!("a job waits") };
         running.push(finished(&job));
@@ -526,7 +460,7 @@ fn a_blocking_handler_that_outlives_its_attempt_keeps_its_handler_task() {
     let third = session.next(None, &mut Arc::default());
     assert!(matches!(third, HandlerTaskStep::Wait), "{third:?}");
     let returned = session.next(Some(running.swap_remove(0)), &mut signals[0]);
-    let HandlerTaskStep::Announce(Announcement { jobs, .. }) = returned else {
+    let HandlerTaskStep::Announce(_, jobs) = returned else {
         panic!("its handler task is free: {returned:?}")
     };
     assert_eq!((jobs[0].token, held(&session)), (Token(3), (1, 1)));

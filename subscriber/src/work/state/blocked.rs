@@ -21,11 +21,6 @@ impl BlockedDetector {
         self.missed = 0;
     }
 
-    /// True if the handlers' runtime missed a tick: it may be blocked.
-    pub(crate) fn missed_ticks(&self) -> bool {
-        self.missed > 1
-    }
-
     pub(crate) fn are_blocked(&self) -> bool {
         self.missed >= BLOCKED_TICKS
     }
