@@ -4,6 +4,7 @@
 mod diagnostics;
 mod arguments;
 mod backoff;
+mod certificates;
 mod child;
 mod commands;
 mod completion;
@@ -73,9 +74,11 @@ fn wants_json(arguments: &[OsString]) -> bool {
 fn run(line: CommandLine) -> anyhow::Result<()> {
     let overrides = line.global.config_overrides(&line.command);
     let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
-    // These commands show or repair what is wrong.
+    // These commands show or repair what is wrong, or make files that the configuration names.
     let (config, problems) = match line.command {
-        Command::Config { .. } | Command::Context(_) => Config::load_with_problems(&overrides),
+        Command::Config { .. } | Command::Context(_) | Command::Cert(_) => {
+            Config::load_with_problems(&overrides)
+        }
         _ => (
             Config::load(&overrides)
                 .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?,

@@ -1,7 +1,7 @@
 //! The examples at the end of each command's help.
 
 /// Each command with its examples: a command line, then what it does.
-pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
+pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 22] = [
     (
         "up",
         &[
@@ -149,6 +149,18 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 21] = [
             ("longshore context add prod --resolver 10.0.0.1:4770,10.0.0.2:4770", "its replicas"),
             ("longshore context use prod", "for the commands that follow"),
             ("longshore --context test stat", "for one command"),
+        ],
+    ),
+    (
+        "cert",
+        &[
+            ("longshore cert ca --dir tls", "an authority of your own: tls/ca.pem, tls/ca.key"),
+            (
+                "longshore cert issue berlin-1 --host 10.0.0.7 --dir tls",
+                "for a publisher at 10.0.0.7",
+            ),
+            ("longshore cert issue mail-worker --dir tls", "for a worker"),
+            ("longshore cert show tls/*.pem", "names, validity, and whether keys fit"),
         ],
     ),
     (

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Jobs", &["enqueue", "work", "jobs", "job", "tail", "confirm", "cancel", "dead", "purge"]),
     ("Queues and workers", &["stat", "queue", "pause", "resume", "workers"]),
     ("Directory and live values", &["directory", "value"]),
-    ("Operate", &["top", "check", "journal", "config", "context", "completions", "bench"]),
+    ("Operate", &["top", "check", "journal", "config", "context", "cert", "completions", "bench"]),
 ];
 
 const TEMPLATE: &str =

@@ -96,6 +96,7 @@ impl Command {
             Command::Journal(_)
             | Command::Config { .. }
             | Command::Context(_)
+            | Command::Cert(_)
             | Command::Completions { .. }
             | Command::Man { .. } => Local,
             Command::DemoWorker(_)
@@ -194,6 +195,7 @@ mod tests {
             ("work /jobs/a -- true", Service),
             ("journal stat /data", Local),
             ("config", Local),
+            ("cert ca", Local),
         ] {
             let words = std::iter::once("longshore").chain(line.split(' '));
             let command = CommandLine::try_parse_from(words).unwrap().command;

@@ -2,6 +2,7 @@
 
 mod act;
 mod bench;
+mod cert;
 mod context;
 mod directory;
 mod enqueue;
@@ -34,6 +35,7 @@ pub(crate) use bench::{
     Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
     BenchValues, BenchValuesProcess, BenchWorker, DemoWorker, Measure,
 };
+pub(crate) use cert::{Cert, CertAction, IssueCertificate};
 pub(crate) use context::{ContextAction, ContextCommand};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
@@ -198,6 +200,8 @@ pub(crate) enum Command {
     },
     /// Name systems, and select the one that commands use
     Context(ContextCommand),
+    /// Make an authority and certificates for TLS, and show certificates
+    Cert(Cert),
     /// Print a shell's completions, which also complete paths, workers and contexts
     Completions {
         /// The shell
@@ -298,6 +302,10 @@ mod tests {
             "longshore journal verify /data",
             "longshore journal dump /data --from 3 --to 9 --payloads",
             "longshore journal copy /data /backup",
+            "longshore cert ca",
+            "longshore cert ca --dir tls --name ours --days 30 --json",
+            "longshore cert issue worker-1 --host 10.0.0.5 --host a.test --uri urn:a --out /etc/tls",
+            "longshore cert show ca.pem worker-1.pem --json",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
@@ -343,6 +351,15 @@ mod tests {
             "longshore journal verify",
             "longshore journal dump /data --from last",
             "longshore journal copy /data",
+            "longshore cert",
+            "longshore cert ca --days 0",
+            "longshore cert issue",
+            "longshore cert issue ../worker",
+            "longshore cert issue ca",
+            "longshore cert issue worker --host a.test:4770",
+            "longshore cert issue worker --uri worker",
+            "longshore cert issue worker --days 36501",
+            "longshore cert show",
         ] {
             let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -2,6 +2,7 @@
 
 mod act;
 mod bench;
+mod cert;
 pub(crate) mod check;
 mod config;
 mod contexts;
@@ -217,6 +218,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config { check } => config::run(check, context),
         Command::Context(arguments) => contexts::run(arguments, context),
+        Command::Cert(arguments) => cert::run(arguments, context),
         Command::Completions { shell } => completion::print_script(shell, &mut context.output),
         Command::Man { dir } => completion::write_man_pages(&dir),
     }

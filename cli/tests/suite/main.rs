@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod black_box;
+mod certificates;
 mod common;
 mod completion;
 mod confirmation;
