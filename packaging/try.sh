@@ -17,7 +17,8 @@ inside() {
     [ -z "$(units)" ] || fail "the package has started $(units)"
 
     step "verify the units"
-    printf 'QUEUES=/jobs/try\nCOMMAND=cat\nOPTIONS=--concurrency 4\n' > /etc/longshore/worker-try.env
+    printf '%s\n' QUEUES=/jobs/try COMMAND=cat 'OPTIONS=--concurrency 4' \
+        > /etc/longshore/worker-try.env
     systemd-analyze verify --man=no longshore-resolver.service longshore-publisher.service \
         longshore-worker@try.service || fail "systemd-analyze verify"
     for unit in longshore-resolver longshore-publisher longshore-worker@try; do
@@ -27,7 +28,8 @@ inside() {
     step "start three replicas, a publisher and a worker"
     local file=/usr/lib/systemd/system/longshore-resolver
     for n in 2 3; do
-        sed "s|longshore-resolver|&-$n|; s|resolver run|& --name replica-$n --listen 127.0.0.1:477$((n - 1))|; \
+        local flags="--name replica-$n --listen 127.0.0.1:477$((n - 1))"
+        sed "s|longshore-resolver|&-$n|; s|resolver run|& $flags|; \
             s|\(--data %S/longshore-resolver\)\(-$n\)*|\1-$n|" $file.service \
             > /etc/systemd/system/longshore-resolver-$n.service
     done
@@ -76,7 +78,7 @@ inside() {
 
     step "reload"
     systemctl reload longshore-publisher longshore-resolver
-    await "it has reloaded" eval 'journalctl --no-pager --unit longshore-publisher | grep -q "SIGHUP: "'
+    await "it has reloaded" has_reloaded
     systemctl is-active longshore-publisher longshore-resolver
 
     step "upgrade to $(dpkg-deb --show new.deb | tr '\t' ' ')"
@@ -84,10 +86,18 @@ inside() {
     before=$(for unit in $all; do pid "$unit"; done | sort)
     time dpkg --force-confold --install new.deb
     longshore --version
+    # The package restarts its own units; these two are ours.
+    local replica=longshore-resolver
+    for n in 2 3; do
+        await "$replica is complete" is_complete $replica
+        replica=longshore-resolver-$n
+        systemctl restart $replica
+    done
     for unit in $all; do
         await "$unit runs" systemctl --quiet is-active "$unit"
         describe "$unit"
-        cmp --silent "/proc/$(pid "$unit")/exe" /usr/bin/longshore || fail "$unit runs the old program"
+        cmp --silent "/proc/$(pid "$unit")/exe" /usr/bin/longshore ||
+            fail "$unit runs the old program"
     done
     [ -z "$(comm -12 <(echo "$before") <(for unit in $all; do pid "$unit"; done | sort))" ] ||
         fail "a service was not restarted"
@@ -109,6 +119,7 @@ inside() {
 
     step "remove and purge"
     dpkg --remove longshore
+    systemctl stop longshore-resolver-2 longshore-resolver-3
     [ -z "$(units)" ] || fail "still running: $(units)"
     dpkg --purge longshore
     [ -e /var/lib/longshore/ ] || fail "the purge has deleted the jobs"
@@ -124,7 +135,9 @@ fail() {
     exit 1
 }
 
-units() { systemctl list-units --plain --no-legend --state=active 'longshore-*.service' | cut -d' ' -f1; }
+units() {
+    systemctl list-units --plain --no-legend --state=active 'longshore-*.service' | cut -d' ' -f1
+}
 
 pid() { systemctl show --property=MainPID --value "$1"; }
 
@@ -139,7 +152,22 @@ await_jobs() { await "50 more jobs are acknowledged" has_more $(($(wc -l < ackno
 
 has_more() { [ "$(wc -l < acknowledged)" -ge "$1" ]; }
 
-describe() { echo "$1: $(systemctl show --property=ActiveState,MainPID,StatusText --value "$1" | paste -sd' ')"; }
+describe() {
+    local state
+    state=$(systemctl show --property=ActiveState,MainPID,StatusText --value "$1" | paste -sd' ')
+    echo "$1: $state"
+}
+
+# grep reads to the end: with pipefail, journalctl must not fail for a closed pipe.
+has_reloaded() {
+    journalctl --no-pager --unit longshore-publisher | grep "SIGHUP: " > /dev/null
+}
+
+is_complete() {
+    case $(systemctl show --property=StatusText --value "$1") in
+        warming* | listens*) return 1 ;;
+    esac
+}
 
 await() {
     local what=$1 tries=240
@@ -155,7 +183,8 @@ await() {
 enqueue_until_told() {
     local next=0 refused=0
     until [ -e enough ]; do
-        if seq $next $((next + 9)) | longshore enqueue /jobs/try --lines --keep 1d > /dev/null 2>> enqueue.log
+        if seq $next $((next + 9)) |
+            longshore enqueue /jobs/try --lines --keep 1d > /dev/null 2>> enqueue.log
         then seq $next $((next + 9)) >> acknowledged
         else refused=$((refused + 1)); fi
         next=$((next + 10))
@@ -196,7 +225,8 @@ ln -s try.service "$container/default.target"
 timeout 600 systemd-nspawn --quiet --register=no --keep-unit --private-network --volatile=overlay \
     --directory="$root" --bind="$container:/try" --console=read-only --boot \
     --bind-ro="$container/try.service:/etc/systemd/system/try.service" \
-    systemd.unit=multi-user.target systemd.wants=try.service < /dev/null > "$container/console" 2>&1 ||
+    systemd.unit=multi-user.target systemd.wants=try.service \
+    < /dev/null > "$container/console" 2>&1 ||
     tail -n 20 "$container/console"
 cat "$container/log"
 grep -q '^ALL GOOD$' "$container/log"

@@ -1,6 +1,11 @@
 //! The systemd units have the settings that operators rely on.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
 use longshore::{PublisherOptions, ServerOptions};
 
 const RESOLVER: &str = include_str!("../../../packaging/systemd/longshore-resolver.service");
@@ -52,4 +57,53 @@ fn units_allow_enough_files_and_drain_time() {
     assert!(number(PUBLISHER, "LimitNOFILE") > publisher);
     assert!(number(PUBLISHER, "TimeoutStopSec") > DRAIN_SECONDS);
     assert!(number(WORKER, "TimeoutStopSec") > WORKER_DRAIN_SECONDS);
+}
+
+/// What a maintainer script does to units, where these units run.
+fn acts(script: &str, arguments: &[&str], programs: &[&str]) -> Vec<String> {
+    const STUB: &str = r#"#!/bin/sh
+for last; do :; done
+if [ "$1" = list-units ]; then
+    for unit in longshore-worker@mail longshore-worker-stats longshore-publisher longshore-web \
+        longshore-resolver longshore-resolver-exporter; do
+        case $unit.service in $last) echo "$unit.service loaded active running" ;; esac
+    done
+else
+    echo "${0##*/} $*" >> "${0%/*}/log"
+fi
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    for program in programs {
+        let stub = folder.path().join(program);
+        fs::write(&stub, STUB).unwrap();
+        fs::set_permissions(stub, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/debian").join(script);
+    let text = fs::read_to_string(file).unwrap().replace("/run/systemd/system", "/");
+    // Only what the scripts need: this machine may have the real programs.
+    std::os::unix::fs::symlink("/usr/bin/cut", folder.path().join("cut")).unwrap();
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &text, script]).args(arguments).env("PATH", folder.path());
+    assert!(shell.status().unwrap().success());
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    log.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_package_restarts_and_stops_its_own_units_alone() {
+    let (reload, invoke) = ("systemctl daemon-reload", ["systemctl", "deb-systemd-invoke"]);
+    assert_eq!(acts("postinst", &["configure", ""], &invoke), [reload], "a first installation");
+    let restarted = [
+        reload,
+        "deb-systemd-invoke restart longshore-resolver.service",
+        "deb-systemd-invoke restart longshore-publisher.service",
+        "deb-systemd-invoke restart longshore-worker@mail.service",
+    ];
+    assert_eq!(acts("postinst", &["configure", "0.1.0"], &invoke), restarted);
+    let stopped = [
+        "systemctl stop longshore-worker@mail.service",
+        "systemctl stop longshore-publisher.service",
+        "systemctl stop longshore-resolver.service",
+    ];
+    assert_eq!(acts("prerm", &["remove"], &invoke[..1]), stopped);
 }
