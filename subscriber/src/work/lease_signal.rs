@@ -124,11 +124,13 @@ impl LeaseSignal {
         self.threads.load(Ordering::Acquire) > 0
     }
 
-    /// Waits for the end of the job's blocking handlers, as its one handler task. Cancel safe.
+    /// Waits for the end of the job's blocking handlers. Cancel safe.
     pub(crate) async fn threads_ended(&self) {
         while self.has_threads() {
             self.threads_ended.notified().await;
         }
+        // The next waiter, if there is one. Otherwise a later one checks once more.
+        self.threads_ended.notify_one();
     }
 
     pub(crate) async fn cancelled(&self) -> CancelReason {

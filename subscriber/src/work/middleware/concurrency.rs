@@ -7,12 +7,14 @@ use std::task::{Context, Poll};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::work::handler::service::failure_of;
 use crate::work::kinds::Running;
+use crate::work::lease_signal::LeaseSignal;
 use crate::{Completion, JobFailure, JobRequest, JobService};
 
 /// A layer that runs at most `limit` attempts with the same key at once, in this process: per
@@ -20,7 +22,9 @@ use crate::{Completion, JobFailure, JobRequest, JobService};
 /// have their own.
 ///
 /// Further attempts wait, in their order, and count as running: with many jobs of one key they take
-/// up the worker's concurrency. Memory is bounded by it, too: keys in use are remembered.
+/// up the worker's concurrency. Memory is bounded by it, too: keys in use are remembered. A blocking
+/// handler that outlives its attempt, as after a [`Timeout`](crate::Timeout), uses its key until it
+/// returns.
 pub struct ConcurrencyByKey<F> {
     limit: usize,
     key: Arc<F>,
@@ -101,6 +105,26 @@ impl Drop for KeyUse {
     }
 }
 
+/// Frees the key of an attempt when it has ended, and its blocking handler, if it has one.
+struct UntilThreadsEnd {
+    place: Option<(OwnedSemaphorePermit, KeyUse)>,
+    signal: Arc<LeaseSignal>,
+}
+
+impl Drop for UntilThreadsEnd {
+    fn drop(&mut self) {
+        if self.signal.has_threads()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (place, signal) = (self.place.take(), self.signal.clone());
+            runtime.spawn(async move {
+                signal.threads_ended().await;
+                drop(place);
+            });
+        }
+    }
+}
+
 impl<S, F> Service<JobRequest> for ConcurrencyByKeyService<S, F>
 where
     S: JobService,
@@ -125,14 +149,15 @@ where
         };
         let (key_use, permits) = KeyUse::begin(&self.limits.keys, key, self.limits.limit);
         Box::pin(async move {
-            let _key_use = key_use;
-            let _permit = tokio::select! {
+            let permit = tokio::select! {
                 biased;
                 // The job may be another worker's by now.
                 _ = request.context.cancelled() => return Err(JobFailure::Release),
-                // It is never closed.
-                permit = permits.acquire() => permit,
+                permit = permits.acquire_owned() => permit,
             };
+            // It is never closed.
+            let place = permit.ok().map(|permit| (permit, key_use));
+            let _held = UntilThreadsEnd { place, signal: request.context.signal.clone() };
             ready.call(request).await.map_err(failure_of)
         })
     }

@@ -11,6 +11,7 @@ use tower::util::BoxCloneService;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 use super::*;
+use crate::middleware::ConcurrencyByKey;
 use crate::{Completion, JobRequest};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -246,6 +247,39 @@ async fn a_blocking_handler_takes_no_job_until_it_returns() {
     unblock.send(()).unwrap();
     assert_eq!(link.started().await, [2]);
     link.granted(3).await;
+}
+
+#[tokio::test]
+async fn a_key_is_in_use_until_its_blocking_handler_returns() {
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let blocked = parking_lot::Mutex::new(blocked);
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let blocks = Blocking::new(move |job: Job<String>, _: JobContext| {
+        if job.payload == "a blocks" {
+            blocked.lock().recv().map_err(JobFailure::retry)?;
+        }
+        begin.send(job.payload).map_err(JobFailure::retry)
+    });
+    let by_letter = ConcurrencyByKey::new(1, |request: &JobRequest| {
+        request.job.payload.first().map(|letter| letter.to_string())
+    });
+    let service =
+        ServiceBuilder::new().layer(by_letter).timeout(Duration::from_millis(200)).service(blocks);
+    let limits = Limits { concurrency: 3, ..ONE_AT_A_TIME };
+    let (_publisher, _worker, mut link) = start_linked_worker(limits, service).await;
+    link.deliver(&[(1, "a blocks")]);
+    let failed = link.settle().await;
+    assert!(matches!(verdicts(&failed)[..], [(1, Verdict::Fail(_))]), "{failed:?}");
+    link.accept(&failed);
+    link.deliver(&[(2, "a waits"), (3, "b")]);
+    let other = link.settle().await;
+    assert_eq!(verdicts(&other), [(3, Verdict::Complete(None))]);
+    link.accept(&other);
+    unblock.send(()).unwrap();
+    let waited = link.settle().await;
+    assert_eq!(verdicts(&waited), [(2, Verdict::Complete(None))]);
+    let order = [begun.recv().await, begun.recv().await, begun.recv().await];
+    assert_eq!(order.map(Option::unwrap), ["b", "a blocks", "a waits"]);
 }
 
 /// The layers as `Subscription::layer` stacks them.

@@ -61,12 +61,12 @@ impl WorkerSession {
         state.announce(self.clock(), now)
     }
 
-    /// Releases the announced jobs that have not begun in time because every handler is busy, at
-    /// every publisher. An idle handler that does not take one waits for a processor, as any other
-    /// worker here would. Returns when to check again.
+    /// Releases the announced jobs that have not begun in time, at every publisher. That is later if
+    /// a handler is idle: it mostly waits for a processor, as any other worker here would. Returns
+    /// when to check again.
     pub(super) fn release_late(&self, state: &mut State, now: Duration) -> Option<Duration> {
-        let at = state.run_length.release_at();
-        if now >= at && state.running >= state.concurrency {
+        let at = state.run_length.release_at(state.running >= state.concurrency);
+        if now >= at {
             while let Some(job) = state.announced.pop_front() {
                 match state.slot(job.slot_id).leases.get_mut(job.token) {
                     Some(_) => self.release_announced(state, &job),
@@ -74,8 +74,8 @@ impl WorkerSession {
                 }
             }
         }
-        let again = if now < at { at } else { now + BEGIN_WAIT_MAX };
-        (!state.announced.is_empty()).then_some(again)
+        // The handlers that are idle now may be busy then.
+        (!state.announced.is_empty()).then_some(at.min(now + BEGIN_WAIT_MAX))
     }
 
     /// Releases an announced job that does not begin here: its run time counts already, or another

@@ -48,8 +48,11 @@ impl WorkerSession {
     /// [`TICK_INTERVAL`](crate::work::state::pause::TICK_INTERVAL) on the thread of the links.
     pub(crate) fn record_tick(&self) {
         self.pause_detector.lock().tick(self.now());
+        let now = self.now();
         let mut state = self.state.lock();
         let before = state.takes_no_jobs();
+        // A link wakes for it only if there were more jobs than idle handlers.
+        self.release_late(&mut state, now);
         if state.handlers.links_tick() {
             tracing::warn!(
                 "handlers block every thread of their runtime: jobs that wait here are released, \

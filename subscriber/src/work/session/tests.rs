@@ -5,7 +5,7 @@ use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes};
 
 use super::*;
-use crate::work::state::run_length::BEGIN_WAIT_MAX;
+use crate::work::state::run_length::{BEGIN_WAIT_MAX, IDLE_WAIT_MAX};
 use crate::{CancelReason, CheckpointError, CheckpointsError, JobContext};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -428,17 +428,31 @@ async fn reported_jobs_that_do_not_begin_in_time_are_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reported_jobs_wait_for_an_idle_handler_on_a_busy_machine() {
-    let session = fast_session(2, [(1, 1), (2, 1)]);
-    let mut signal = Arc::default();
-    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
-        panic!("jobs wait")
+async fn reported_jobs_wait_two_seconds_for_an_idle_handler() {
+    let one_of_two_runs = || {
+        let (session, mut signal) = (fast_session(2, [(1, 1), (2, 1)]), Arc::default());
+        let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else {
+            panic!("jobs wait")
+        };
+        session.announced(jobs);
+        assert!(matches!(session.next(None, &mut signal), HandlerTaskStep::Run(_)));
+        session
     };
-    session.announced(jobs);
-    assert!(matches!(session.next(None, &mut signal), HandlerTaskStep::Run(_)));
+    let session = one_of_two_runs();
     tokio::time::advance(10 * BEGIN_WAIT_MAX).await;
+    session.record_tick();
     assert_eq!(session.outgoing(0, true).deadline, Some(11 * BEGIN_WAIT_MAX), "it checks again");
-    assert_eq!(next_job(&session), Some(2));
+    assert_eq!(next_job(&session), Some(2), "a busy machine");
+
+    // The idle handler's task waits for a thread that a handler blocks, and no link wakes.
+    let session = one_of_two_runs();
+    let released = || session.state.lock().slot(0).settles.unanswered();
+    tokio::time::advance(IDLE_WAIT_MAX - Duration::from_millis(1)).await;
+    session.record_tick();
+    assert_eq!(released(), 0);
+    tokio::time::advance(Duration::from_millis(1)).await;
+    session.record_tick();
+    assert_eq!((released(), next_job(&session)), (1, None));
 }
 
 #[test]

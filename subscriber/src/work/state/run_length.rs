@@ -10,6 +10,9 @@ pub(crate) const RUN_JOBS_MAX: usize = 1_000;
 /// A reported job that has not begun for this long, while every handler is busy, is released: its
 /// publisher counts its run time, and another worker may be free.
 pub(crate) const BEGIN_WAIT_MAX: Duration = Duration::from_millis(100);
+/// One that has not begun for this long is released though a handler is idle: its task may wait on
+/// a thread that another handler blocks.
+pub(crate) const IDLE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The jobs that have ended since the last report, which predict the length of the next run. Begins
 /// would not: a hundred idle handlers begin a hundred jobs at once, however long these take.
@@ -39,9 +42,10 @@ impl RunLength {
         self.ended += 1;
     }
 
-    /// When jobs of the last run that have not begun are released.
-    pub(crate) fn release_at(&self) -> Duration {
-        self.reported_at + BEGIN_WAIT_MAX
+    /// When jobs of the last run that have not begun are released, whether or not every handler is
+    /// busy.
+    pub(crate) fn release_at(&self, all_busy: bool) -> Duration {
+        self.reported_at + if all_busy { BEGIN_WAIT_MAX } else { IDLE_WAIT_MAX }
     }
 }
 
