@@ -2,13 +2,14 @@
 //!
 //! The rule: a command asks before it deletes or ends what it was not given by name, that is, jobs
 //! that a pattern selects, and before it gives up a publisher with its jobs. What is named by its
-//! id, or can be undone, is done at once.
+//! id, or can be undone, is done at once. With `--json` nothing is asked: a program reads it.
 
 use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
 
 use crate::deadline::Deadline;
+use crate::diagnostics;
 use crate::failure::{Failure, FailureKind};
 
 /// Flags of the commands that ask.
@@ -25,13 +26,13 @@ pub(crate) enum Consent {
     Given,
     /// Ask on the terminal.
     Ask,
-    /// There is no terminal to ask on.
+    /// There is nobody to ask.
     Refused,
 }
 
 /// Decides whether to ask.
-pub(crate) fn consent(yes: bool, dry_run: bool, has_terminal: bool) -> Consent {
-    match (yes || dry_run, has_terminal) {
+pub(crate) fn consent(yes: bool, dry_run: bool, can_ask: bool) -> Consent {
+    match (yes || dry_run, can_ask) {
         (true, _) => Consent::Given,
         (false, true) => Consent::Ask,
         (false, false) => Consent::Refused,
@@ -43,11 +44,16 @@ impl Confirmation {
     pub(crate) fn needs_question(self, dry_run: bool, what: &str) -> Result<bool, Failure> {
         // The question is on standard error, the answer on standard input.
         let has_terminal = io::stdin().is_terminal() && io::stderr().is_terminal();
-        match consent(self.yes, dry_run, has_terminal) {
+        let is_json = diagnostics::are_json();
+        match consent(self.yes, dry_run, has_terminal && !is_json) {
             Consent::Given => Ok(false),
             Consent::Ask => Ok(true),
             Consent::Refused => {
-                let why = format!("to {what} cannot be undone, and there is no terminal to ask on");
+                let reason = match is_json {
+                    true => "--json asks no question",
+                    false => "there is no terminal to ask on",
+                };
+                let why = format!("to {what} cannot be undone, and {reason}");
                 Err(Failure::new(FailureKind::Unconfirmed, why)
                     .with_hint("add --yes to do it, or --dry-run to see what it would do"))
             }
@@ -91,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_yes_a_dry_run_or_an_answer_lets_a_command_destroy() {
-        for (yes, dry_run, has_terminal, expected) in [
+        for (yes, dry_run, can_ask, expected) in [
             (true, false, false, Consent::Given),
             (true, false, true, Consent::Given),
             (false, true, false, Consent::Given),
@@ -99,7 +105,7 @@ mod tests {
             (false, false, true, Consent::Ask),
             (false, false, false, Consent::Refused),
         ] {
-            assert_eq!(consent(yes, dry_run, has_terminal), expected);
+            assert_eq!(consent(yes, dry_run, can_ask), expected);
         }
         for answer in ["y\n", "Y\n", "yes\r\n", " Yes \n"] {
             assert!(is_yes(answer), "{answer:?}");

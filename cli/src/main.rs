@@ -27,10 +27,10 @@ use clap::FromArgMatches as _;
 
 use crate::arguments::{Check, Command, CommandLine};
 use crate::commands::Context;
-use crate::config::Config;
+use crate::config::{Config, Origin};
 use crate::deadline::Deadline;
 use crate::failure::{Failure, FailureKind, UsageError};
-use crate::logging::LogFilter;
+use crate::logging::{LogFilter, LogFormat};
 use crate::output::Output;
 
 fn main() -> ExitCode {
@@ -86,10 +86,16 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
         ),
     };
     let default_filter = line.command.default_log_filter();
-    let format = config.log_format.value;
+    let format = match (&config.log_format.origin, line.global.json) {
+        // With --json, each line of standard error is an object.
+        (Origin::Default, true) => LogFormat::Json,
+        _ => config.log_format.value,
+    };
     let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
     let output = Output::new(line.global.json);
-    let context = Context { config, problems, output, overrides, log, deadline };
+    let links_within_seconds = false;
+    let context =
+        Context { config, problems, output, overrides, log, deadline, links_within_seconds };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.

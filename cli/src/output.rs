@@ -62,11 +62,17 @@ impl Output {
         self.out.flush()
     }
 
-    /// Writes a line of text.
+    /// Writes a line of text. Control characters are escaped, line breaks too: it may contain what
+    /// a server sent.
     pub(crate) fn line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.out.write_all(text.as_ref().as_bytes())?;
+        self.out.write_all(printable(text.as_ref()).as_bytes())?;
         self.out.write_all(b"\n")?;
         self.out.flush()
+    }
+
+    /// Writes the lines of a text; control characters in them are escaped.
+    pub(crate) fn lines(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        text.as_ref().split('\n').try_for_each(|line| self.line(line))
     }
 
     /// Writes raw bytes.

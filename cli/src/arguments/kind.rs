@@ -110,7 +110,8 @@ impl Command {
     }
 
     /// True for the processes of a system. They do not heed the selected context, which is for
-    /// commands that are typed.
+    /// commands that are typed, as `work` often is: its unit names a configuration file, which
+    /// takes precedence.
     pub(crate) fn is_service(&self) -> bool {
         matches!(
             self,
@@ -155,6 +156,11 @@ impl Command {
         }
     }
 
+    /// True if it asks or acts once, and so waits for no replica that is silent.
+    pub(crate) fn is_one_shot(&self) -> bool {
+        self.fails_without_resolver() || self.kind() == CommandKind::Query
+    }
+
     /// True if it waits for a replica of the resolver, and has to report that it does.
     pub(crate) fn waits_for_resolver(&self) -> bool {
         match self {
@@ -177,6 +183,10 @@ mod tests {
     #[test]
     fn each_kind_of_command_has_its_timeout() {
         use CommandKind::{Act, Local, Query, Service, Stream};
+        let parsed = |line: &str| {
+            let words = std::iter::once("longshore").chain(line.split(' '));
+            CommandLine::try_parse_from(words).unwrap().command
+        };
         for (line, kind) in [
             ("stat", Query),
             ("queue ls", Query),
@@ -197,14 +207,17 @@ mod tests {
             ("config", Local),
             ("cert ca", Local),
         ] {
-            let words = std::iter::once("longshore").chain(line.split(' '));
-            let command = CommandLine::try_parse_from(words).unwrap().command;
+            let command = parsed(line);
             assert_eq!(command.kind(), kind, "{line}");
             let reports_resolver = command.fails_without_resolver() ^ command.waits_for_resolver();
             assert_eq!(reports_resolver, kind != Local, "{line}");
             let changes = ["pause", "queue set", "workers", "publisher", "purge", "enqueue"];
             assert_eq!(command.changes(), changes.iter().any(|c| line.starts_with(c)), "{line}");
         }
+        for line in ["resolver run", "publisher run"] {
+            assert!(parsed(line).is_service() && parsed(line).kind() == Service, "{line}");
+        }
+        assert!(!parsed("work /jobs/a -- true").is_service(), "a client, often typed");
         assert!(Query.default_timeout() < Act.default_timeout());
         assert_eq!(Stream.default_timeout(), None);
         assert!(Stream.accepts_timeout() && !Service.accepts_timeout());

@@ -94,7 +94,7 @@ pub(crate) struct Global {
     /// longshore_transport=trace
     #[arg(long, global = true, value_name = "FILTER", help_heading = "Options of every command")]
     log: Option<String>,
-    /// The format of log lines: text or json [default: text]
+    /// The format of log lines: text or json [default: text; json with --json]
     #[arg(
         long,
         global = true,

@@ -109,12 +109,13 @@ impl FilterAct {
             self.dry_run = true;
             return Ok(self);
         }
-        confirmation::ask(&self.question(&counted), &context.deadline).await?;
+        let question = self.question(&counted, &context.system());
+        confirmation::ask(&question, &context.deadline).await?;
         Ok(self)
     }
 
     /// The question, from the counts of a dry run.
-    fn question(&self, counted: &PublisherAnswers<ActionReport>) -> String {
+    fn question(&self, counted: &PublisherAnswers<ActionReport>, system: &str) -> String {
         let total = counted.total();
         let more = total.more || !counted.is_whole();
         let least = if more { "at least " } else { "" };
@@ -126,7 +127,7 @@ impl FilterAct {
             None => format!("queues that match '{}'", self.filter.pattern),
         };
         let count = grouped(total.done);
-        format!("{verb} {least}{count} {state}{jobs} of {queues}?")
+        format!("{verb} {least}{count} {state}{jobs} of {queues} at {system}?")
     }
 
     /// Applies it at every publisher.
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_states_what_and_how_many() {
+    fn the_question_states_what_how_many_and_where() {
         let counted = |jobs: &[u64], more| {
             let answer = |&done| longshore::PublisherAnswer {
                 publisher: longshore::PublisherInfo {
@@ -350,13 +351,17 @@ mod tests {
         let question = |action, pattern, state, jobs: &[u64], more| {
             let filter = Filter::of(Glob::new(pattern).unwrap()).in_state(state);
             let act = FilterAct { action, done: "", filter, per_second: None, dry_run: false };
-            act.question(&counted(jobs, more))
+            act.question(&counted(jobs, more), "context prod (a:1)")
         };
         let dead = Some(JobState::Dead);
         assert_eq!(
             question(Action::Drop, "/jobs/**", dead, &[10_000, 2], true),
-            "delete at least 10,002 dead jobs of queues that match '/jobs/**'?"
+            "delete at least 10,002 dead jobs of queues that match '/jobs/**' at context prod \
+             (a:1)?"
         );
-        assert_eq!(question(Action::Cancel, "/a", None, &[1, 0], false), "cancel 1 job of /a?");
+        assert_eq!(
+            question(Action::Cancel, "/a", None, &[1, 0], false),
+            "cancel 1 job of /a at context prod (a:1)?"
+        );
     }
 }

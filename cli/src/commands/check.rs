@@ -17,7 +17,7 @@ use crate::output::{counted, jobs, printable};
 
 /// A command that waits this long for its commit, in milliseconds, indicates a failing disk.
 const COMMIT_SLOW_MS: u64 = 5_000;
-/// Timeouts of a handshake and of an answer.
+/// Timeouts of a publisher's handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -103,8 +103,7 @@ async fn check(context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
     // A stopped process accepts connections but never answers the handshake. All components are
     // checked concurrently, so that it is reported within 10 s.
-    let mut cluster = context.cluster();
-    cluster.timing.handshake_timeout = cluster.timing.handshake_timeout.min(HANDSHAKE_MAX);
+    let cluster = context.cluster();
     let client = ReadClient::builder().name("longshore").connect(cluster.clone());
     let link = LinkOptions { handshake_timeout: HANDSHAKE_MAX, ..LinkOptions::default() };
     let options = Queues::builder().request_timeout(ANSWER_MAX).link(link);

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments::{ContextAction, ContextCommand};
-use crate::config::{Contexts, NamedContext, check_replicas, contexts};
+use crate::config::{
+    Config, ConfigOverrides, Contexts, NamedContext, Origin, check_replicas, contexts,
+};
 use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
 use crate::output::Table;
 
@@ -23,11 +25,17 @@ pub(crate) fn run(arguments: ContextCommand, mut context: Context) -> anyhow::Re
                 stored.select(&name).map_err(failed)?;
             }
             let done = if select { "stored and selected" } else { "stored" };
-            done_with(&name, done, &mut context)
+            done_with(&name, done, &mut context)?;
+            if select {
+                warn_if_overridden(&name, &context.overrides);
+            }
+            Ok(())
         }
         ContextAction::Use { context: Some(name), .. } => {
             stored.select(&name).map_err(failed)?;
-            done_with(&name, "selected", &mut context)
+            done_with(&name, "selected", &mut context)?;
+            warn_if_overridden(&name, &context.overrides);
+            Ok(())
         }
         ContextAction::Use { context: None, .. } => {
             stored.select_none().map_err(failed)?;
@@ -48,6 +56,20 @@ pub(crate) fn run(arguments: ContextCommand, mut context: Context) -> anyhow::Re
             done_with(&name, "removed", &mut context)
         }
     }
+}
+
+/// Warns if the commands that follow do not use the context that is selected now.
+fn warn_if_overridden(selected: &str, overrides: &ConfigOverrides) {
+    let overrides = ConfigOverrides { resolvers: None, context: None, ..overrides.clone() };
+    let (config, _) = Config::load_with_problems(&overrides);
+    if config.context.value.as_deref() == Some(selected) {
+        return;
+    }
+    let origin = match &config.context.origin {
+        Origin::Default => &config.resolvers.origin,
+        variable => variable,
+    };
+    report_warning!("{origin} takes precedence here: commands do not use context {selected}");
 }
 
 fn failed(why: String) -> Failure {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::protocol::PublisherInfo;
 use longshore::{KnownPublisher, PublisherId, ReadClient};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Context;
 use crate::arguments::Forget;
@@ -34,30 +34,33 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     let publisher = find(&name, &answers)?;
     let id = publisher.info.id;
     if act.dry_run {
-        return show_plan(publisher, &answers, &mut context);
+        show_plan(publisher, &answers, &failures, &mut context)?;
+        report(&failures);
+        return if failures.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) };
     }
     if ask {
         let silent = show_duration(Duration::from_millis(publisher.silent_ms));
         let (name, prefix) = (printable(&publisher.info.name), id.prefix());
         let question = format!(
-            "forget publisher {name} ({prefix}), which has been silent for {silent}? Jobs that \
-             only its disk has are given up."
+            "forget publisher {name} ({prefix}) at {}? It has been silent for {silent}; jobs that \
+             only its disk has are given up.",
+            context.system()
         );
         confirmation::ask(&question, &context.deadline).await?;
     }
     let mut forgotten = Vec::new();
-    for (replica, _) in &answers {
-        match client.forget_publisher(replica, id).await {
-            Ok(_) => forgotten.push(replica.clone()),
+    for (replica, known) in &answers {
+        let answer = client.forget_publisher(replica, id).await;
+        match removal(answer, known.iter().any(|one| one.info.id == id)) {
+            Ok(true) => forgotten.push(replica.clone()),
+            Ok(false) => {}
             Err(why) => failures.push((replica.clone(), why)),
         }
     }
     if context.output.is_json() {
-        let failed: Vec<_> =
-            failures.iter().map(|(at, why)| json!({ "replica": at, "error": why })).collect();
         context.output.json_pretty(&json!({
             "publisher": id.to_string(), "name": publisher.info.name,
-            "forgotten": forgotten, "failed": failed,
+            "forgotten": forgotten, "failed": failed_json(&failures),
         }))?;
     } else if !forgotten.is_empty() {
         context.output.line(format!(
@@ -71,21 +74,35 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
         return Ok(());
     }
     report(&failures);
-    report!("these replicas still report it; run the command again once they answer");
+    report!("these replicas may still report it: run the command again");
     Err(AlreadyReported.into())
+}
+
+/// Whether a replica has forgotten the publisher; false if it never knew it.
+fn removal(answer: Result<bool, String>, was_known: bool) -> Result<bool, String> {
+    match answer {
+        Ok(false) if was_known => {
+            Err("it removed nothing: the publisher has returned, or was forgotten before".into())
+        }
+        answer => answer,
+    }
 }
 
 /// Prints what the command would do.
 fn show_plan(
     publisher: &KnownPublisher,
     answers: &[(String, Vec<KnownPublisher>)],
+    failures: &[(String, String)],
     context: &mut Context,
 ) -> anyhow::Result<()> {
     let (id, name) = (publisher.info.id, &publisher.info.name);
-    let replicas: Vec<&str> = answers.iter().map(|(replica, _)| replica.as_str()).collect();
+    let knows = |known: &[KnownPublisher]| known.iter().any(|one| one.info.id == id);
+    let replicas = answers.iter().filter(|(_, known)| knows(known));
+    let replicas: Vec<&str> = replicas.map(|(replica, _)| replica.as_str()).collect();
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "publisher": id.to_string(), "name": name, "dry_run": true, "replicas": replicas,
+            "failed": failed_json(failures),
         }))?;
     } else {
         let (name, prefix) = (printable(name), id.prefix());
@@ -116,8 +133,12 @@ async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
 
 fn report(failures: &[(String, String)]) {
     for (replica, why) in failures {
-        report_error!("{replica} does not answer: {why}");
+        report_error!("replica {replica}: {why}");
     }
+}
+
+fn failed_json(failures: &[(String, String)]) -> Vec<Value> {
+    failures.iter().map(|(at, why)| json!({ "replica": at, "error": why })).collect()
 }
 
 /// Whether `name` is the publisher's name, its id, or the id's first eight digits.
@@ -160,5 +181,18 @@ fn find<'a>(
             "no replica that answers knows a publisher {name}: \
              longshore resolver status --publishers lists them"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_knew_the_publisher_and_removed_nothing_has_failed() {
+        assert_eq!(removal(Ok(true), true), Ok(true));
+        assert_eq!(removal(Ok(false), false), Ok(false), "nothing to remove");
+        assert!(removal(Ok(false), true).unwrap_err().contains("it removed nothing"));
+        assert_eq!(removal(Err("no route".into()), false), Err("no route".into()));
     }
 }

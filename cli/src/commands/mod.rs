@@ -39,10 +39,13 @@ mod work;
 mod workers;
 mod write;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use longshore::{Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure};
+use longshore::{
+    Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure, ResolverTiming,
+};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::completion;
@@ -72,6 +75,8 @@ pub(crate) struct Context {
     pub(crate) log: LogFilter,
     /// When the command times out.
     pub(crate) deadline: Deadline,
+    /// A replica that is silent is given up within seconds.
+    pub(crate) links_within_seconds: bool,
 }
 
 impl Context {
@@ -79,7 +84,19 @@ impl Context {
     pub(crate) fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::from(self.config.resolvers.value.join(","));
         cluster.timing = self.config.timing();
+        if self.links_within_seconds {
+            link_within_seconds(&mut cluster.timing);
+        }
         cluster
+    }
+
+    /// The system that the command acts on, for questions: its context and its replicas.
+    pub(crate) fn system(&self) -> String {
+        let replicas = self.config.resolvers.value.join(", ");
+        match &self.config.context.value {
+            Some(name) => format!("context {name} ({replicas})"),
+            None => format!("the resolver {replicas}"),
+        }
     }
 
     /// A client for its directory.
@@ -93,17 +110,30 @@ impl Context {
     }
 }
 
-/// How long a one-shot query tries to reach a replica; each try takes at most [`CONNECT_MAX`].
+/// How long a one-shot command tries to reach a replica.
 const CONNECT_FOR: Duration = Duration::from_millis(1_500);
-const CONNECT_MAX: Duration = Duration::from_secs(1);
 const CONNECT_RETRY: Duration = Duration::from_millis(250);
+/// The most that each step of a try may take. A replica that accepts a connection and is silent, as
+/// a stopped process is, is reported within 3 s, as one that refuses it.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
-/// Returns an error with each replica's reason if none can be reached. Never returns once a replica
-/// has answered, nor while one accepts connections and may still answer.
-async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
-    let began = Instant::now();
-    cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
-    let client = ReadClient::builder().name("longshore").connect(cluster);
+/// Shortens how long a link to a replica may take; then the next replica is tried.
+fn link_within_seconds(timing: &mut ResolverTiming) {
+    timing.connect_timeout = timing.connect_timeout.min(CONNECT_MAX);
+    timing.handshake_timeout = timing.handshake_timeout.min(ANSWER_MAX);
+}
+
+/// A client that asks each replica for its status, and waits for the answers for seconds only.
+fn prober(mut cluster: Cluster) -> ReadClient {
+    link_within_seconds(&mut cluster.timing);
+    cluster.timing.request_timeout_min = cluster.timing.request_timeout_min.min(ANSWER_MAX);
+    ReadClient::builder().name("longshore").connect(cluster)
+}
+
+/// Returns an error with each replica's reason if none answers. Never returns once one has.
+async fn unreachable(cluster: Cluster) -> anyhow::Error {
+    let (began, client) = (Instant::now(), prober(cluster));
     loop {
         let replicas = client.replica_status().await;
         if replicas.iter().any(|(_, status)| status.is_ok()) {
@@ -124,14 +154,13 @@ async fn unreachable(mut cluster: Cluster) -> anyhow::Error {
 const RESOLVER_HINT: &str = "longshore up starts one here; --resolver HOST:PORT,… names another";
 
 /// How long a command waits for the resolver before it prints that it does.
-const SILENT_WAIT_MAX: Duration = Duration::from_millis(1_500);
+const SILENT_WAIT_MAX: Duration = Duration::from_millis(750);
 
 /// Prints once what a command waits for, if no replica answers. The command itself continues with
 /// its own timeout.
-async fn report_wait_for_resolver(mut cluster: Cluster) {
+async fn report_wait_for_resolver(cluster: Cluster) {
     tokio::time::sleep(SILENT_WAIT_MAX).await;
-    cluster.timing.connect_timeout = cluster.timing.connect_timeout.min(CONNECT_MAX);
-    let replicas = ReadClient::builder().name("longshore").connect(cluster).replica_status().await;
+    let replicas = prober(cluster).replica_status().await;
     if replicas.iter().any(|(_, status)| status.is_ok()) {
         return;
     }
@@ -143,7 +172,8 @@ async fn report_wait_for_resolver(mut cluster: Cluster) {
 }
 
 /// Runs one command.
-pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(command: Command, mut context: Context) -> anyhow::Result<()> {
+    context.links_within_seconds = command.is_one_shot();
     let fails_without_resolver = command.fails_without_resolver();
     let unreachable = unreachable(context.cluster());
     if command.waits_for_resolver() {
@@ -160,13 +190,15 @@ pub(crate) async fn run(command: Command, context: Context) -> anyhow::Result<()
     }
 }
 
+const TIMEOUT_HINT: &str = "--timeout DURATION allows more";
+
 fn timed_out(limit: Duration, changes: bool) -> Failure {
     let limit = show_duration(limit);
     let message = match changes {
         true => format!("not done within {limit}; some of it may have been done"),
         false => format!("no complete answer within {limit}"),
     };
-    Failure::new(FailureKind::TimedOut, message).with_hint("--timeout DURATION allows more")
+    Failure::new(FailureKind::TimedOut, message).with_hint(TIMEOUT_HINT)
 }
 
 async fn run_command(command: Command, mut context: Context) -> anyhow::Result<()> {
@@ -260,4 +292,20 @@ pub(crate) fn missing_json(missing: &[MissingPublisher]) -> Vec<Value> {
         json!({ "publisher": id, "name": publisher.name, "error": why })
     };
     missing.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_replica_is_unreachable_within_three_seconds() {
+        // The system accepts connections for it; nothing answers them.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let replica = silent.local_addr().unwrap().to_string();
+        let began = Instant::now();
+        let why = unreachable(Cluster::new([replica.as_str()])).await.to_string();
+        assert!(began.elapsed() <= Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(why.contains(&replica), "{why}");
+    }
 }

@@ -11,7 +11,7 @@ use super::queue::settings_json;
 use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
-use crate::failure::AlreadyReported;
+use crate::failure::{AlreadyReported, Failure, FailureKind};
 use crate::output::{Table, grouped};
 use crate::time::show_duration;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
             "missing": missing_json(&stats.missing), "without_metrics": listed.without_metrics,
             "publishers": status.iter().map(publisher_json).collect::<Vec<_>>(),
         }))?;
-        return if stats.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) };
+        return end(&pattern, &stats, queues.is_empty());
     }
     if !queues.is_empty() {
         context.output.table(&table(&rows))?;
@@ -53,14 +53,19 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     for name in &listed.without_metrics {
         report!("publisher {name} {NO_METRICS}: there may be more workers");
     }
-    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
-    if let (Some(path), true) = (pattern.literal(), queues.is_empty()) {
-        if stats.is_whole() {
-            report_error!("there is no queue {path}");
+    warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+    end(&pattern, &stats, queues.is_empty())
+}
+
+/// An error if publishers are missing, or if there is no queue at a path.
+fn end(pattern: &Glob, stats: &PublisherAnswers<Vec<QueueStat>>, none: bool) -> anyhow::Result<()> {
+    match pattern.literal().filter(|_| none) {
+        Some(path) if stats.is_whole() => {
+            Err(Failure::new(FailureKind::NotFound, format!("there is no queue {path}")).into())
         }
-        return Err(AlreadyReported.into());
+        None if stats.missing.is_empty() => Ok(()),
+        _ => Err(AlreadyReported.into()),
     }
-    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// The patterns that pause or close queues at any publisher; for a single path, those that match

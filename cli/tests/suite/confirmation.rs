@@ -25,8 +25,13 @@ fn what_a_pattern_destroys_is_confirmed_on_a_terminal_or_with_yes() {
     }
     assert_eq!(scheduled(), 3);
 
+    let (code, shown) = Terminal::start(system.command(&["--json", "cancel", "/**"]), 80).ended();
+    assert!(code == 2 && shown.contains("--yes") && !shown.contains("[y/N]"), "{shown}");
+
     let mut terminal = Terminal::start(system.command(&cancel), 80);
-    terminal.wait_for("cancel 3 jobs of queues that match '/jobs/**'? [y/N] ");
+    let at = system.resolver();
+    let asked = "cancel 3 jobs of queues that match '/jobs/**' at the resolver";
+    terminal.wait_for(&format!("{asked} {at}? [y/N] "));
     terminal.type_line("n");
     let (code, shown) = terminal.ended();
     assert_eq!(code, 1, "{shown}");
@@ -48,31 +53,48 @@ fn what_a_pattern_destroys_is_confirmed_on_a_terminal_or_with_yes() {
 #[test]
 fn dry_runs_of_every_act_change_nothing() {
     let system = System::up();
-    let job = system.enqueue("/jobs/a", "true", &["--delay", "1h"]);
+    let dead = system.enqueue("/jobs/a", "exit 65", &[]);
+    system.enqueue("/jobs/a", "true", &[]);
+    let work = ["work", "/jobs/a", "--until-empty", "--", "sh", "-c", "eval \"$(cat)\""];
+    system.run(&work).code(1);
+    let scheduled = system.enqueue("/jobs/a", "true", &["--delay", "1h"]);
+    let prepared = system.enqueue("/jobs/a", "true", &["--prepare"]);
     system.run(&["pause", "/jobs/b"]).code(0);
-    let before = (system.stat("/jobs/a"), system.run(&["stat", "--json"]).json()["paused"].clone());
+    system.run(&["queue", "close", "/jobs/c"]).code(0);
+    system.run(&["queue", "set", "/jobs/a", "--lease", "2m"]).code(0);
+    let state = || {
+        let stat = system.run(&["stat", "--json"]).code(0).json();
+        let jobs = system.run(&["jobs", "/**", "--json"]).code(0).json_lines();
+        let of_queues = ["queues", "paused", "closed"].map(|key| stat[key].clone());
+        (jobs, of_queues, stat["publishers"][0]["draining"].clone())
+    };
+    let before = state();
     for (command, expected) in [
         (&["pause", "/jobs/**"][..], "would be paused '/jobs/**': 1 queue at"),
         (&["resume", "/jobs/b"], "would be resumed '/jobs/b': 0 queues at"),
         (&["resume", "--clock"], "no publisher waits"),
         (&["queue", "close", "/jobs/*"], "would be closed '/jobs/*': 1 queue at"),
-        (&["queue", "set", "/jobs/a", "--max-attempts", "3"], "would have max-attempts 3 at"),
+        (&["queue", "open", "/jobs/c"], "would be opened '/jobs/c': 0 queues at"),
+        (&["queue", "set", "/jobs/a", "--max-attempts", "3"], "would have max-attempts 3"),
         (&["queue", "reset", "/jobs/a"], "would have nothing is set at"),
-        (&["cancel", &job], "1 would be cancelled"),
-        (&["cancel", "/jobs/a"], "1 would be cancelled"),
-        (&["confirm", &job], "0 would be confirmed"),
-        (&["purge", "/jobs/a", "--state", "dead"], "0 would be purged"),
-        (&["dead", "revive", "/jobs/a"], "0 would be revived"),
-        (&["dead", "drop", "/jobs/a"], "0 would be dropped"),
-        (&["publisher", "drain", &publisher(&system)], "would accept no new jobs; 1 job would"),
+        (&["cancel", &scheduled], "1 would be cancelled"),
+        (&["cancel", "/jobs/a"], "2 would be cancelled"),
+        (&["confirm", &prepared], "1 would be confirmed"),
+        (&["purge", "/jobs/a", "--state", "completed"], "1 would be purged"),
+        (&["dead", "revive", &dead], "1 would be revived"),
+        (&["dead", "revive", "/jobs/a"], "1 would be revived"),
+        (&["dead", "revive", "/jobs/a", "--rate", "9"], "1 would be revived"),
+        (&["dead", "revive", &dead, "--payload", "x"], "would be replaced"),
+        (&["dead", "drop", &dead], "1 would be dropped"),
+        (&["dead", "drop", "/jobs/a"], "1 would be dropped"),
+        (&["publisher", "drain", &publisher(&system)], "would accept no new jobs; 2 jobs would"),
     ] {
         let ended = system.run(&[command, &["--dry-run"]].concat());
-        assert!(ended.stdout.contains(expected), "{command:?}: {ended:?}");
+        assert!(ended.code == 0 && ended.stdout.contains(expected), "{command:?}: {ended:?}");
+        assert_eq!(state(), before, "{command:?}");
     }
     let opened = system.run(&["queue", "open", "/jobs/a", "--dry-run"]).code(0);
     opened.stderr_has(&["'/jobs/a' was not closed"]);
-    let after = (system.stat("/jobs/a"), system.run(&["stat", "--json"]).json()["paused"].clone());
-    assert_eq!(before, after);
     system.enqueue("/jobs/a", "true", &[]);
 }
 

@@ -25,6 +25,13 @@ fn a_selected_context_is_used_and_shown_until_something_closer_names_a_system() 
     at(&["stat", "--context", "gone"]).code(3).stderr_has(&["127.0.0.1:1"]);
     with(&[("LONGSHORE_CONTEXT", "gone")], &["stat"]).code(3);
     with(&[("LONGSHORE_CONTEXT", "gone")], &["stat", "--context", "here"]).code(0);
+    let ignored = |variable: &str, value: &str, context: &str| {
+        let used = with(&[(variable, value)], &["context", "use", context]).code(0);
+        used.stderr.contains(&format!("${variable} takes precedence"))
+    };
+    assert!(ignored("LONGSHORE_CONTEXT", "gone", "here"));
+    assert!(ignored("LONGSHORE_RESOLVERS", "127.0.0.1:1", "here"));
+    assert!(!ignored("LONGSHORE_CONTEXT", "here", "here"));
     at(&["stat", "--context", "typo"]).code(2).stderr_has(&["there are: gone, here"]);
     at(&["stat", "--context", "here", "--resolver", "a:1"]).code(2);
 

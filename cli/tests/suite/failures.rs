@@ -14,7 +14,7 @@ use serde_json::Value;
 fn error(stderr: &str) -> Value {
     let lines: Vec<Value> =
         stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let error = lines.iter().find(|line| line["error"].is_object());
+    let error = lines.iter().rfind(|line| line["error"].is_object());
     error.unwrap_or_else(|| panic!("no error in {stderr}"))["error"].clone()
 }
 
@@ -22,6 +22,7 @@ fn error(stderr: &str) -> Value {
 fn each_failure_is_one_line_of_json_with_a_code_and_an_exit_code() {
     let system = System::up();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let to_closed = ["--json", "--resolver", &closed];
     let unknown = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
     let elsewhere = |arguments: &[&str]| run(longshore(arguments), b"");
     for (ended, code, exit, message) in [
@@ -36,8 +37,15 @@ fn each_failure_is_one_line_of_json_with_a_code_and_an_exit_code() {
             "--timeout",
         ),
         (elsewhere(&["stat", "--json", "--config", "/no/such"]), "configuration", 2, "/no/such"),
-        (elsewhere(&["stat", "--json", "--resolver", &closed]), "unreachable", 3, &closed),
+        (elsewhere(&[&["stat"][..], &to_closed].concat()), "unreachable", 3, &closed),
+        (
+            elsewhere(&[&["enqueue", "/a", "x"][..], &to_closed, &["--timeout", "400ms"]].concat()),
+            "timed_out",
+            3,
+            "",
+        ),
         (system.run(&["job", unknown, "--json"]), "not_found", 1, unknown),
+        (system.run(&["stat", "/no/such", "--json"]), "not_found", 1, "no queue /no/such"),
         (system.run(&["cancel", unknown, "--json"]), "failed", 1, ""),
         (system.run(&["tail", "--json", "--timeout", "50ms"]), "timed_out", 3, "50ms"),
     ] {
@@ -53,6 +61,9 @@ fn each_failure_is_one_line_of_json_with_a_code_and_an_exit_code() {
 #[test]
 fn an_unreachable_resolver_is_reported_within_three_seconds_by_every_command() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // The system accepts connections for it, as for a stopped process.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap().to_string();
     let id = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
     let commands: [&[&str]; 21] = [
         &["stat"],
@@ -79,16 +90,28 @@ fn an_unreachable_resolver_is_reported_within_three_seconds_by_every_command() {
         &["value", "subscribe", "/a"],
     ];
     let began = Instant::now();
-    let start = |arguments: &&[&str]| {
+    let start = |(arguments, replica): (&&[&'static str], &String)| {
         let mut command = longshore(arguments);
-        command.args(["--resolver", &closed]);
-        common::BackgroundCommand::start(command)
+        command.args(["--resolver", replica]);
+        (common::BackgroundCommand::start(command), replica.clone(), arguments.to_vec())
     };
-    let mut running: Vec<_> = commands.iter().map(start).collect();
-    for (arguments, running) in commands.iter().zip(&mut running) {
-        let line = running.wait_for_stderr(&closed);
+    let of_each = |replica| commands.iter().zip(std::iter::repeat(replica)).map(start);
+    let running: Vec<_> = [&closed, &silent].into_iter().flat_map(of_each).collect();
+    for (mut running, replica, arguments) in running {
+        let line = running.wait_for_stderr(&replica);
         assert!(began.elapsed() < Duration::from_secs(6), "{arguments:?}: {line}");
     }
+}
+
+#[test]
+fn a_silent_replica_is_left_for_the_next_within_seconds() {
+    let system = System::up();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let both = format!("{},{}", listener.local_addr().unwrap(), system.resolver());
+    // Each begins with a replica at random.
+    let list = ["directory", "ls", "--timeout", "6s", "--resolver", &both];
+    let listing: Vec<_> = (0..6).map(|_| system.spawn(&list)).collect();
+    listing.into_iter().for_each(|listing| _ = listing.ended().code(0));
 }
 
 #[test]
@@ -101,7 +124,8 @@ fn logs_are_json_if_the_flag_or_the_configuration_asks() {
         command.args(["--log", "debug"]).args(with);
         common::BackgroundCommand::start(command)
     };
-    for with in [&["--log-format", "json"][..], &["--config", file.to_str().unwrap()]] {
+    let config = ["--config", file.to_str().unwrap()];
+    for with in [&["--log-format", "json"][..], &config, &["--json"]] {
         let line = start(with).wait_for_stderr("{");
         let event: Value = serde_json::from_str(&line).unwrap();
         assert!(event["level"].is_string() && event["message"].is_string(), "{line}");

@@ -158,6 +158,10 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
     forget(&[]).code(2).stderr_has(&["no terminal to ask on", "--yes"]);
     let plan = forget(&["--dry-run"]).code(0).stdout;
     assert!(plan.contains("would be forgotten at"), "{plan}");
+    let one_more = harness.cluster().replicas.join(",") + ",127.0.0.1:1";
+    let partial = forget(&["--dry-run", "--resolver", &one_more]).code(1);
+    assert!(partial.stdout.contains("would be forgotten at"), "{partial:?}");
+    partial.stderr_has(&["replica 127.0.0.1:1: "]);
     harness.run(&["check"]).code(1);
     forget(&["--yes"]).code(0);
     harness.run(&["check"]).code(0);

@@ -6,7 +6,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::{CommandOutput, System, wait_until};
+use common::{CommandOutput, Service, System, longshore, wait_until};
 use serde_json::Value;
 
 /// An operator's action has to take effect within this time.
@@ -254,6 +254,33 @@ fn a_pause_survives_a_restart_and_work_reports_it() {
     assert_eq!(system.stat("/jobs/a")["ready"], 1);
     system.run(&["resume", "/jobs/a"]).code(0);
     assert!(worker.ended().code(0).stdout.contains("1 completed"));
+}
+
+#[test]
+fn control_characters_in_names_never_reach_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, "[publisher]\nname = \"\\u001b[31mred\"\n").unwrap();
+    let mut up = longshore(&["up", "--json", "--replicas", "1"]);
+    up.args(["--resolver-port", "0", "--publisher-port", "0", "--config"]).arg(file);
+    up.arg("--data").arg(folder.path().join("data"));
+    let system = System { service: Service::start(up), folder };
+    let jobs = [0; 2].map(|_| system.enqueue("/jobs/a", "true", &["--delay", "1h"]));
+    let publisher = system.service.text("publisher");
+    for command in [
+        &["cancel", &jobs[0]][..],
+        &["cancel", "/jobs/a", "--dry-run"],
+        &["job", &jobs[1]],
+        &["pause", "/jobs/a"],
+        &["resume", "/jobs/a"],
+        &["publisher", "drain", publisher],
+    ] {
+        let shown = system.run(command).code(0).stdout;
+        assert!(
+            shown.contains("\\u{1b}[31mred") && !shown.contains('\x1b'),
+            "{command:?}: {shown}"
+        );
+    }
 }
 
 #[test]

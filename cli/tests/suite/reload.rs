@@ -35,7 +35,9 @@ impl Case {
 
     fn start(&self, arguments: &[&str]) -> (BackgroundCommand, String) {
         let mut command = longshore(arguments);
-        command.args(["--json", "--listen", "127.0.0.1:0", "--config"]).arg(&self.file);
+        command
+            .args(["--json", "--log-format", "text", "--listen", "127.0.0.1:0", "--config"])
+            .arg(&self.file);
         let mut service = BackgroundCommand::start(command);
         let ready: Value = serde_json::from_str(&service.line()).unwrap();
         let address = ready["address"].as_str().unwrap().to_owned();

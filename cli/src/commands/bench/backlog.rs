@@ -113,7 +113,7 @@ pub(crate) async fn measure(arguments: BenchBacklog, context: &Context) -> anyho
 
 /// Prints progress on stderr; the results go to standard output.
 fn report(text: impl AsRef<str>) {
-    eprintln!("{}", text.as_ref());
+    report!("{}", text.as_ref());
 }
 
 /// A system with one queue, and the processes that load it.

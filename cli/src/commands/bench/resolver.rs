@@ -117,7 +117,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
 
 /// Prints progress on stderr; the results go to standard output.
 fn report(text: impl AsRef<str>) {
-    eprintln!("{}", text.as_ref());
+    report!("{}", text.as_ref());
 }
 
 fn per_second(count: u64, seconds: f64) -> String {

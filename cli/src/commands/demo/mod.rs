@@ -85,8 +85,8 @@ pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result
     if run.summary.is_clean() {
         return Ok(());
     }
-    eprintln!(
-        "error: not every file has exactly one result; journals and logs are in {}",
+    report_error!(
+        "not every file has exactly one result; journals and logs are in {}",
         temporary.keep().display()
     );
     Err(AlreadyReported.into())
@@ -109,7 +109,7 @@ fn find_files(
     let mut files = Vec::new();
     for folder in folders {
         files.extend(files::regular_files(folder, &mut |path, error| {
-            eprintln!("skipped {}: {error}", path.display());
+            report!("skipped {}: {error}", path.display());
         })?);
     }
     // Leave out the digests of an earlier run, which are about to change.
@@ -242,10 +242,10 @@ fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Resul
         context.output.line(format!("sha256sum -c {}", digests.display()))?;
     }
     for (file, why) in summary.buried.iter().take(PRINTED_MAX) {
-        eprintln!("buried: {}: {why}", name(file));
+        report!("buried: {}: {why}", name(file));
     }
     for file in summary.lost.iter().take(PRINTED_MAX) {
-        eprintln!("lost: {}", name(file));
+        report!("lost: {}", name(file));
     }
     Ok(())
 }

@@ -21,15 +21,15 @@ use serde_json::json;
 
 pub(crate) use ranges::Ranges;
 
-use super::{Context, timed_out};
+use super::{Context, TIMEOUT_HINT, timed_out};
 use crate::arguments::Enqueue;
 use crate::deadline::Deadline;
-use crate::failure::{AlreadyReported, Interrupted, UsageError};
+use crate::failure::{AlreadyReported, Failure, FailureKind, Interrupted, UsageError};
 use crate::output::{Progress, grouped, jobs, shell_word};
 use crate::signals::StopSignal;
 use crate::time::{show_timestamp, wall_ms};
 use source::{Item, Source};
-use tally::{Reason, Tally, is_about_one_job};
+use tally::{Reason, Tally};
 
 /// The longest wait for the resolver's answer whether the queue is new; after it, no note is
 /// printed.
@@ -44,7 +44,8 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let stop = StopSignal::listen()?;
     let is_new = is_new_queue(&template, &context);
     // Only a note depends on it; the producer itself waits for the resolver.
-    let is_new = tokio::time::timeout(IS_NEW_TIMEOUT, is_new).await.unwrap_or(false);
+    let limit = context.deadline.limit().map_or(IS_NEW_TIMEOUT, |limit| limit / 2);
+    let is_new = tokio::time::timeout(IS_NEW_TIMEOUT.min(limit), is_new).await.unwrap_or(false);
     let mut options = Producer::builder().name(format!("enqueue-{}", std::process::id()));
     if let Some(limit) = context.deadline.limit() {
         options = options.answer_timeout(limit);
@@ -79,7 +80,14 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
             }
         }
     }
+    if tally.is_unanswered() {
+        return Err(unanswered().into());
+    }
     if tally.is_complete() { Ok(()) } else { Err(AlreadyReported.into()) }
+}
+
+fn unanswered() -> Failure {
+    Failure::new(FailureKind::TimedOut, "there was no answer in time").with_hint(TIMEOUT_HINT)
 }
 
 /// The job with the options of the command line.
@@ -229,10 +237,7 @@ async fn send(
                 Err(why) => tally.borrow_mut().not_sent(number, why),
                 Ok(job) => match pipeline.send(job).await {
                     Ok(index) => tally.borrow_mut().sent(index, number),
-                    Err(error) => {
-                        keep_sending.set(is_about_one_job(&error));
-                        tally.borrow_mut().not_sent(number, error.to_string());
-                    }
+                    Err(error) => keep_sending.set(tally.borrow_mut().failed(number, &error)),
                 },
             }
         }

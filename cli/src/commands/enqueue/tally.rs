@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub(crate) missing: Ranges,
     /// Lines that may be enqueued: check before repeating them.
     pub(crate) unknown: Ranges,
+    /// A line failed for another reason than that there was no answer in time.
+    refused: bool,
     /// The reasons, in order of occurrence.
     reasons: Vec<Reason>,
     /// The first receipt.
@@ -48,10 +50,20 @@ impl Tally {
         self.lines.add(index, line);
     }
 
-    /// Records that a line was not sent.
+    /// Records that a line makes no job.
     pub(crate) fn not_sent(&mut self, line: u64, why: String) {
+        self.refused = true;
         self.missing.add(line);
         self.reason(line, why);
+    }
+
+    /// Records the error of a line. Returns false if further jobs would fail too.
+    pub(crate) fn failed(&mut self, line: u64, error: &EnqueueError) -> bool {
+        self.refused |= !is_without_answer(error);
+        let lines = if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
+        lines.add(line);
+        self.reason(line, error.to_string());
+        is_about_one_job(error)
     }
 
     /// Records that no line from this one on was read.
@@ -76,13 +88,7 @@ impl Tally {
                         jobs.insert(line, accepted.job);
                     }
                 }
-                Err(error) => {
-                    let lines =
-                        if error.is_unknown() { &mut self.unknown } else { &mut self.missing };
-                    lines.add(line);
-                    can_continue &= is_about_one_job(&error);
-                    self.reason(line, error.to_string());
-                }
+                Err(error) => can_continue &= self.failed(line, &error),
             }
         }
         can_continue
@@ -96,6 +102,11 @@ impl Tally {
     /// True if every job is acknowledged.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing.is_empty() && self.unknown.is_empty()
+    }
+
+    /// True if lines are not acknowledged, all of them because no answer came in time.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        !self.is_complete() && !self.refused
     }
 
     /// The reasons, ordered by their first lines.
@@ -145,8 +156,16 @@ fn in_whole_seconds(why: &str) -> String {
     out + rest
 }
 
+/// True if neither the resolver nor a publisher answered in time.
+fn is_without_answer(error: &EnqueueError) -> bool {
+    matches!(
+        error,
+        EnqueueError::Resolver { .. } | EnqueueError::NotSent { .. } | EnqueueError::Unknown { .. }
+    )
+}
+
 /// True for an error that affects only this job.
-pub(crate) fn is_about_one_job(error: &EnqueueError) -> bool {
+fn is_about_one_job(error: &EnqueueError) -> bool {
     matches!(
         error,
         EnqueueError::TooLarge { .. }
@@ -214,6 +233,23 @@ mod tests {
             (reasons.len(), &*reasons[16].why, reasons[16].count),
             (17, "other reasons", 36)
         );
+    }
+
+    #[test]
+    fn lines_are_unanswered_unless_one_was_refused() {
+        let mut tally = Tally::new(false);
+        assert!(!tally.is_unanswered(), "all is acknowledged");
+        let late = EnqueueError::NotSent { waited: std::time::Duration::ZERO, why: "".into() };
+        let unknown = EnqueueError::Unknown {
+            publisher: longshore::PublisherId([1; 16]),
+            ids: [].into(),
+            why: "".into(),
+        };
+        for (line, error) in [(1, &late), (2, &unknown)] {
+            assert!(!tally.failed(line, error) && tally.is_unanswered(), "{error}");
+        }
+        tally.failed(3, &EnqueueError::NoPublisher { path: longshore::Path::root() });
+        assert!(!tally.is_unanswered());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
             "rotten": copied.findings.len(), "seconds": seconds,
         }))?;
     } else {
-        context.output.line(format!(
+        context.output.lines(format!(
             "copied up to command {}: {}, {} in {seconds:.1} s\n{} is publisher {}",
             copied.last_index,
             counted(copied.files, "file"),

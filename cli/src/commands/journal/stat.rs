@@ -40,7 +40,7 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
         let (files, lost) = stat.lost;
         lines.push(format!("lost/      {}, {}", counted(files, "file"), bytes(lost)));
     }
-    context.output.line(lines.join("\n"))?;
+    context.output.lines(lines.join("\n"))?;
     if !stat.snapshots.is_empty() {
         let mut table = Table::new(&["snapshot", "epoch", "bytes", "header"]);
         for snapshot in &stat.snapshots {

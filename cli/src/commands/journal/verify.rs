@@ -25,7 +25,7 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
             let more = grouped(verified.more_findings);
             context.output.line(format!("and {more} more findings"))?;
         }
-        context.output.line(summary(&verified))?;
+        context.output.lines(summary(&verified))?;
     }
     if verified.is_damaged() { Err(AlreadyReported.into()) } else { Ok(()) }
 }
