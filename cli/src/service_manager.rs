@@ -2,11 +2,13 @@
 //! or stops, its status, and that it still works. Without a service manager, nothing.
 
 use std::future::Future;
+use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::task::AbortHandle;
+use tokio::sync::Mutex;
+use tokio::task::{AbortHandle, JoinHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 /// The variables that a service manager sets. Children that are no part of the service must not
@@ -138,33 +140,79 @@ fn is_managed() -> bool {
     std::env::var_os(VARIABLES[0]).is_some()
 }
 
-/// Sends one report. On a thread of its own: a full socket blocks.
+/// The report that is being sent, if one is.
+type Sending = Mutex<Option<JoinHandle<io::Result<()>>>>;
+
+/// Sends one report.
 async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
     if !is_managed() {
         return;
     }
-    let send = tokio::task::spawn_blocking(move || {
+    static SENDING: Sending = Mutex::const_new(None);
+    let send = move || {
         // A line for each state, so a status has no other.
         let status = status.map(|status| status.replace('\n', " "));
         let mut all: Vec<NotifyState<'_>> = states;
         all.extend(status.as_deref().map(NotifyState::Status));
         sd_notify::notify(&all)
-    });
-    match timeout(NOTIFY_TIMEOUT, send).await {
-        Ok(Ok(Ok(()))) => {}
-        Ok(Ok(Err(error))) => tracing::warn!(%error, "cannot reach the service manager"),
-        Ok(Err(_)) | Err(_) => tracing::warn!("the service manager takes no report"),
+    };
+    match timeout(NOTIFY_TIMEOUT, send_after_last(&SENDING, send)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "cannot reach the service manager"),
+        Err(_) => tracing::warn!("the service manager takes no report"),
     }
+}
+
+/// Sends a report once the last one is sent, on a thread: a full socket blocks. So a service
+/// manager that hangs blocks one thread, however many reports follow. Cancel safe: a report that
+/// has begun goes on.
+async fn send_after_last(
+    sending: &Sending,
+    send: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let mut sending = sending.lock().await;
+    if let Some(last) = sending.as_mut() {
+        // Its own report has logged its error.
+        let _ = last.await;
+    }
+    let sent = sending.insert(spawn_blocking(send)).await;
+    *sending = None;
+    sent.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use super::*;
 
     const EVERY: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn a_manager_that_hangs_blocks_one_thread_whatever_follows() {
+        let (sending, begun) = (Sending::default(), Arc::new(AtomicUsize::new(0)));
+        let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+        let blocked = Arc::new(std::sync::Mutex::new(blocked));
+        let report = async |wait: u64| {
+            let (begun, blocked) = (begun.clone(), blocked.clone());
+            let send = move || {
+                begun.fetch_add(1, Relaxed);
+                let _ = blocked.lock().map(|blocked| blocked.recv());
+                Ok(())
+            };
+            timeout(Duration::from_millis(wait), send_after_last(&sending, send)).await
+        };
+        for _ in 0..3 {
+            assert!(report(20).await.is_err());
+        }
+        assert_eq!(begun.load(Relaxed), 1);
+        drop(unblock);
+        assert!(report(30_000).await.is_ok_and(|sent| sent.is_ok()));
+        assert_eq!(begun.load(Relaxed), 2, "those that were given up are not sent late");
+    }
 
     /// The reports of a service whose checks take so long and end so, with their times in seconds.
     async fn reports(checks: &[(u64, Health)]) -> Vec<(u64, bool, Option<String>)> {

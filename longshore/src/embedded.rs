@@ -33,9 +33,9 @@ use tokio::time::timeout;
 #[cfg(feature = "worker")]
 use crate::Worker;
 use crate::{
-    Cluster, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher, PublisherFailed,
-    PublisherInfo, PublisherOptions, ReplicaStartError, ReplicaStopped, ResolverServer,
-    ResolverTiming, ServerOptions, StatusHandle, values::Values,
+    Cluster, HealthHandle, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher,
+    PublisherFailed, PublisherInfo, PublisherOptions, ReplicaStartError, ReplicaStopped,
+    ResolverServer, ResolverTiming, ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
 use crate::{Producer, Queues};
@@ -265,6 +265,7 @@ pub struct RunningPublisher {
     opened: Opened,
     registration: Vec<PublicationStatus>,
     values: Values,
+    health: HealthHandle,
     serving: ServiceTask<PublisherFailed>,
 }
 
@@ -289,6 +290,7 @@ impl RunningPublisher {
             opened: publisher.opened().clone(),
             registration: Vec::new(),
             values: publisher.values(),
+            health: publisher.health_handle(),
             serving: ServiceTask::spawn(|stop| async move {
                 let _guard = guard;
                 publisher.run(stop).await
@@ -326,6 +328,11 @@ impl RunningPublisher {
     /// resolver.
     pub fn registration(&self) -> &[PublicationStatus] {
         &self.registration
+    }
+
+    /// Reads its health while it runs, for a watchdog.
+    pub fn health_handle(&self) -> HealthHandle {
+        self.health.clone()
     }
 
     /// Publishes live values at this publisher.

@@ -75,7 +75,7 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
 }
 
 /// Whether the publisher's task answers and its disk works, with its state.
-async fn check(health: HealthHandle, client: Option<WriteClient>) -> Health {
+pub(crate) async fn check(health: HealthHandle, client: Option<WriteClient>) -> Health {
     let replicas = client.map(|client| client.status()).unwrap_or_default();
     match health.health().await {
         Some(health) if health.disk_hangs => Health::Hung(format!(
@@ -119,7 +119,7 @@ impl ReadyReport {
                 "recovered": recovered_json(opened), "memory": memory_json(memory),
             }));
         }
-        context.output.line(format!(
+        context.output.lines(format!(
             "publisher {name} ({}) listens on {address}\ndata in {}\n{}{registration}\n\
              memory beside its jobs: {memory}",
             id.prefix(),

@@ -73,7 +73,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
             format!("warming for up to {}: publishers are registering", show_duration(left))
         });
         let memory = server.memory_bounds();
-        context.output.line(format!(
+        context.output.lines(format!(
             "resolver {name} listens on {address} ({state})\nmemory beside its directory: {memory}"
         ))?;
     }
@@ -98,7 +98,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
 }
 
 /// Whether the replica's loop answers, with its state.
-async fn check(replica: StatusHandle) -> Health {
+pub(crate) async fn check(replica: StatusHandle) -> Health {
     match replica.status().await {
         Some(s) if s.warming => Health::Alive(format!(
             "warming for up to {}; publishers: {}; paths: {}",

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use longshore::embedded::{StartError, System, SystemFailed, SystemOptions};
-use longshore::{FrameBudget, MemoryBounds, Path, ServerOptions, ValuePublisher};
+use longshore::{
+    FrameBudget, HealthHandle, MemoryBounds, Path, ServerOptions, StatusHandle, ValuePublisher,
+};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Context, publisher, replica_metrics};
+use super::{Context, publisher, replica_metrics, resolver};
 use crate::arguments::Up;
 use crate::config::ReplicaMetrics;
 use crate::registration::Registration;
-use crate::service_manager;
+use crate::service_manager::{self, Health};
 use crate::signals::StopSignal;
 
 /// How long a start waits for the registration of the replicas' metrics, which continues in the
@@ -39,11 +41,20 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     let registration = Registration::of(system.publisher().registration());
     print_ready(&system, &data, memory_bound(&system, memory), &registration, &mut context)?;
     service_manager::ready(registration.brief()).await;
+    let checks = {
+        let health = system.publisher().health_handle();
+        let replicas = system.replicas().iter().map(|replica| replica.status_handle());
+        let (replicas, status) = (replicas.collect::<Vec<_>>(), registration.brief());
+        service_manager::keep_checking(move || {
+            check(health.clone(), replicas.clone(), status.clone())
+        })
+    };
 
     tokio::select! {
         () = stop.requested() => {}
         () = system.ended() => {}
     }
+    service_manager::stopping(&checks, "draining: no more jobs are taken").await;
     let stop_metrics = async {
         if let Some(metrics) = metrics {
             metrics.stop().await;
@@ -58,6 +69,19 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
             anyhow::Error::new(error).context("a replica of the resolver stopped; start it again")
         }
     })
+}
+
+/// Whether every part works, with the status of its start.
+async fn check(health: HealthHandle, replicas: Vec<StatusHandle>, status: String) -> Health {
+    for replica in replicas {
+        if let hung @ Health::Hung(_) = resolver::check(replica).await {
+            return hung;
+        }
+    }
+    match publisher::check(health, None).await {
+        Health::Alive(_) => Health::Alive(status),
+        hung => hung,
+    }
 }
 
 fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
@@ -147,7 +171,7 @@ fn print_ready(
     let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
     let resolvers = resolvers.join(",");
     let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
-    context.output.line(format!(
+    context.output.lines(format!(
         "ready\n  resolver   {resolvers}\n  publisher  {address}, {}\n  data       {data}\n  \
          memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
          longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",

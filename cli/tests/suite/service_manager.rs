@@ -121,3 +121,18 @@ fn a_replica_and_a_worker_report_and_its_commands_do_not() {
     its_manager.lines_until("STOPPING=1");
     assert_eq!(replica.ended().code, 0);
 }
+
+#[test]
+fn a_whole_system_reports_that_it_works_and_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = NotifySocket::bind(folder.path());
+    let mut command = longshore(&["up", "--resolver-port", "0", "--publisher-port", "0", "--data"]);
+    manager.manage(command.arg(folder.path().join("data")), WATCHDOG);
+    let up = BackgroundCommand::start(command);
+    manager.lines_until("READY=1");
+    let lines = manager.lines_until("WATCHDOG=1");
+    assert!(has(&lines, "STATUS=registered at 3 of 3 replicas"), "{lines:#?}");
+    up.send(Signal::TERM);
+    manager.lines_until("STOPPING=1");
+    assert_eq!(up.ended().code, 0);
+}
