@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -78,6 +79,12 @@ fn steps(long: bool) -> Vec<Step> {
 /// Runs every step, even after a failure, so that one run shows all failures.
 pub(crate) fn run_all(long: bool) -> anyhow::Result<bool> {
     require_nextest()?;
+    // Their tests pass without them, and nextest hides what those print.
+    for program in ["tmux", "zsh"] {
+        if Command::new(program).arg("--version").output().is_err() {
+            eprintln!("NOT TESTED: {program} is not installed, so its tests are skipped");
+        }
+    }
     let xml = target()?.join("nextest").join(if long { "long" } else { "default" });
     let xml = xml.join("tests.xml");
     // If the tests do not compile, an old report must not be used.

@@ -1,7 +1,7 @@
 //! `longshore pause` and `resume`, `longshore queue close` and `open`: stop and restart deliveries
 //! or new jobs of queues. `resume --clock` confirms a wall clock that has jumped.
 
-use longshore::protocol::messages::work::PauseReport;
+use longshore::protocol::messages::work::{PauseReport, PublisherStatus};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers, QueueStat};
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::arguments::{DryRun, Pause, Resume};
 use crate::failure::AlreadyReported;
 use crate::output::grouped;
 
-/// The words that report an operation.
+/// The words that report an operation, and what it changes.
 struct Wording {
     /// The operation's past participle.
     done: &'static str,
@@ -18,12 +18,28 @@ struct Wording {
     still: &'static str,
     /// It stops something, so it is reported even if it changes nothing.
     stops: bool,
+    /// The patterns of that state at a publisher.
+    active: fn(&PublisherStatus) -> &[Glob],
+    /// Those that match a queue.
+    by: fn(&QueueStat) -> &[Glob],
 }
 
-const PAUSED: Wording = Wording { done: "paused", still: "paused", stops: true };
-const RESUMED: Wording = Wording { done: "resumed", still: "paused", stops: false };
-const CLOSED: Wording = Wording { done: "closed", still: "closed", stops: true };
-const OPENED: Wording = Wording { done: "opened", still: "closed", stops: false };
+const PAUSED: Wording = Wording {
+    done: "paused",
+    still: "paused",
+    stops: true,
+    active: |status| &status.paused,
+    by: |queue| &queue.paused_by,
+};
+const RESUMED: Wording = Wording { done: "resumed", stops: false, ..PAUSED };
+const CLOSED: Wording = Wording {
+    done: "closed",
+    still: "closed",
+    stops: true,
+    active: |status| &status.closed,
+    by: |queue| &queue.closed_by,
+};
+const OPENED: Wording = Wording { done: "opened", stops: false, ..CLOSED };
 
 pub(crate) async fn pause(arguments: Pause, mut context: Context) -> anyhow::Result<()> {
     let Pause { pattern, act: DryRun { dry_run } } = arguments;
@@ -80,10 +96,7 @@ async fn expected(
     let answers = stats.answers.into_iter().filter_map(|answered| {
         let id = answered.publisher.id;
         let status = status.answers.iter().find(|one| one.publisher.id == id)?;
-        let active = match wording.still {
-            "closed" => &status.answer.closed,
-            _ => &status.answer.paused,
-        };
+        let active = (wording.active)(&status.answer);
         let answer = report_of(wording, pattern, active, &answered.answer);
         Some(PublisherAnswer { publisher: answered.publisher, answer })
     });
@@ -102,14 +115,8 @@ fn report_of(
     active: &[Glob],
     queues: &[QueueStat],
 ) -> PauseReport {
-    let by = |queue: &QueueStat| match wording.still {
-        "closed" => queue.closed_by.clone(),
-        _ => queue.paused_by.clone(),
-    };
-    let mut still_by: Vec<Glob> = match wording.stops {
-        true => Vec::new(),
-        false => queues.iter().flat_map(by).filter(|other| other != pattern).collect(),
-    };
+    let by = queues.iter().flat_map(|queue| (wording.by)(queue)).filter(|other| *other != pattern);
+    let mut still_by: Vec<Glob> = if wording.stops { Vec::new() } else { by.cloned().collect() };
     still_by.sort_by(|a, b| a.as_str().cmp(b.as_str()));
     still_by.dedup();
     PauseReport {
@@ -229,20 +236,9 @@ mod tests {
     fn a_dry_run_reports_what_a_pattern_would_change() {
         let glob = |text: &str| Glob::new(text).unwrap();
         let queue = QueueStat {
-            path: longshore::Path::new("/jobs/a").unwrap(),
             paused_by: vec![glob("/jobs/*"), glob("/jobs/a")],
-            counts: Default::default(),
-            oldest_ready_ms: None,
-            enqueued: 0,
-            completed: 0,
-            failed: 0,
-            redelivered: 0,
-            stale_refused: 0,
-            subscriptions: 0,
-            credits: 0,
-            died: 0,
-            closed_by: Vec::new(),
-            settings: Default::default(),
+            closed_by: vec![glob("/jobs/**")],
+            ..QueueStat::empty(longshore::Path::new("/jobs/a").unwrap())
         };
         let active = [glob("/jobs/*"), glob("/jobs/a")];
         let report = |wording: &Wording, pattern: &str| {
@@ -251,6 +247,7 @@ mod tests {
         let resumed = report(&RESUMED, "/jobs/a");
         assert_eq!((resumed.queues, resumed.changed), (1, true));
         assert_eq!(resumed.still_by, [glob("/jobs/*")]);
+        assert_eq!(report(&OPENED, "/jobs/a").still_by, [glob("/jobs/**")]);
         assert!(!report(&RESUMED, "/**").changed);
         assert!(!report(&PAUSED, "/jobs/a").changed);
         assert!(report(&PAUSED, "/**").changed && report(&PAUSED, "/**").still_by.is_empty());

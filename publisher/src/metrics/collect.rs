@@ -217,22 +217,7 @@ mod tests {
 
     #[test]
     fn longest_list_of_queues_fits_a_value() {
-        let stat = QueueStat {
-            path: Path::new("/a").unwrap(),
-            counts: JobCounts::default(),
-            oldest_ready_ms: None,
-            enqueued: 0,
-            completed: 0,
-            failed: 0,
-            redelivered: 0,
-            stale_refused: 0,
-            subscriptions: 0,
-            credits: 0,
-            died: 0,
-            paused_by: Vec::new(),
-            closed_by: Vec::new(),
-            settings: Default::default(),
-        };
+        let stat = QueueStat::empty(Path::new("/a").unwrap());
         let row = || Value::map(queue(&stat));
         let all = std::iter::repeat_with(row).take(LISTED_QUEUES_MAX);
         assert!(listed("queues", all, 1_000).encoded_len().is_ok());

@@ -287,22 +287,8 @@ pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
     let stats = queues.stats(Glob::new(queue).unwrap()).await.unwrap();
     assert!(stats.missing.is_empty(), "{:?}", stats.missing);
     let path = Path::new(queue).unwrap();
-    stats.merged().into_iter().find(|stat| stat.path == path).unwrap_or(QueueStat {
-        path,
-        counts: Default::default(),
-        oldest_ready_ms: None,
-        enqueued: 0,
-        completed: 0,
-        failed: 0,
-        redelivered: 0,
-        stale_refused: 0,
-        subscriptions: 0,
-        credits: 0,
-        died: 0,
-        paused_by: Vec::new(),
-        closed_by: Vec::new(),
-        settings: Default::default(),
-    })
+    let found = stats.merged().into_iter().find(|stat| stat.path == path);
+    found.unwrap_or_else(|| QueueStat::empty(path))
 }
 
 /// Every job of a queue.

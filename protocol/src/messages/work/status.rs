@@ -163,3 +163,25 @@ fields! {
         pub settings: QueueSettings,
     }
 }
+
+impl QueueStat {
+    /// A queue that has never had a job.
+    pub fn empty(path: Path) -> QueueStat {
+        QueueStat {
+            path,
+            counts: JobCounts::default(),
+            oldest_ready_ms: None,
+            enqueued: 0,
+            completed: 0,
+            failed: 0,
+            redelivered: 0,
+            stale_refused: 0,
+            subscriptions: 0,
+            credits: 0,
+            died: 0,
+            paused_by: Vec::new(),
+            closed_by: Vec::new(),
+            settings: QueueSettings::default(),
+        }
+    }
+}
