@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use twox_hash::XxHash3_64;
+
 use crate::job::JobError;
 
 /// Identifies errors of the same kind: a hash of an error's type and of the shape of its message.
@@ -17,13 +19,15 @@ impl Fingerprint {
         Fingerprint::of_parts(&error.kind, &error.message)
     }
 
-    /// The fingerprint of an error's type and message. Allocates nothing.
+    /// The fingerprint of an error's type and message: XXH3-64 of the type, a zero byte, and the
+    /// shape of the message.
     pub fn of_parts(kind: &str, message: &str) -> Fingerprint {
-        let mut hash = Fnv::new();
-        hash.bytes(kind.as_bytes());
-        hash.byte(0);
-        shape(message, |byte| hash.byte(byte));
-        Fingerprint(hash.0)
+        let mut text = Vec::with_capacity(kind.len() + 1 + message.len());
+        text.extend_from_slice(kind.as_bytes());
+        text.push(0);
+        // A shape is never longer than its message.
+        shape(message, |byte| text.push(byte));
+        Fingerprint(XxHash3_64::oneshot(&text))
     }
 }
 
@@ -76,23 +80,6 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || byte >= 0x80
         || matches!(byte, b'_' | b'-' | b'.' | b'/' | b'\'')
-}
-
-/// FNV-1a of 64 bits (Fowler, Noll, Vo).
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn byte(&mut self, byte: u8) {
-        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.byte(byte));
-    }
 }
 
 impl fmt::Display for Fingerprint {
@@ -151,9 +138,9 @@ mod tests {
         assert_ne!(a, Fingerprint::of_parts("Timeout", "before 3 s"));
         assert_ne!(a, Fingerprint::of_parts("Refused", "after 3 s"));
         assert_eq!(a.to_string().parse(), Ok(a));
-        assert_eq!(Fingerprint::of_parts("", "").0, 0xaf63_bd4c_8601_b7df);
+        assert_eq!(Fingerprint::of_parts("", "").0, 0xc44b_dff4_074e_ecdb);
         let not_found = Fingerprint::of_parts("io::Error", "no such file");
-        assert_eq!(not_found.0, 10_043_230_596_084_335_095);
+        assert_eq!(not_found.0, 0x179e_ab49_dd74_818a);
         assert!("xyz".parse::<Fingerprint>().is_err());
     }
 }

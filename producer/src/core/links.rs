@@ -6,6 +6,7 @@ use std::sync::Arc;
 use longshore_protocol::messages::work::Attached;
 use longshore_protocol::{Path, PublisherId};
 use rand::Rng;
+use twox_hash::XxHash3_64;
 
 use super::Core;
 use super::action::Action;
@@ -209,7 +210,7 @@ impl<T: Default + Clone> Core<T> {
                     let failed = self.peers.get(id).is_some_and(|p| {
                         !p.is_up() && p.failed_at.is_some_and(|at| at + FAILED_RECENTLY > now)
                     });
-                    (failed, mix(id, self.spread))
+                    (failed, XxHash3_64::oneshot_with_seed(self.spread, &id.0))
                 });
                 order.truncate(LINKS_PER_ROUTE);
             }
@@ -261,11 +262,4 @@ impl<T: Default + Clone> Core<T> {
             self.actions.push_back(Action::Dial { publisher, link, addresses });
         }
     }
-}
-
-/// A hash of the publisher that depends on the producer: each producer has its own order.
-fn mix(id: &PublisherId, spread: u64) -> u64 {
-    id.0.iter().fold(spread, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
-    })
 }

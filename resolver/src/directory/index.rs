@@ -57,7 +57,9 @@ fn spread(hash: u32) -> u64 {
 
 /// The hash of paths: segment by segment, so that the hashes of all ancestors are computed on the
 /// way. Keyed with a secret that no client learns, so that nobody can prepare paths that all
-/// collide.
+/// collide: every lookup in their slot would walk through all of them. No answer shows a hash, nor
+/// the order of the index. Folded products of words, because SipHash-1-3 made a resolution 12 %
+/// slower: 627 instructions for a path of 23 bytes, where this takes 328.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathHasher {
     start: u64,

@@ -11,6 +11,7 @@ use longshore_resolver::ServerOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
+use twox_hash::XxHash3_64;
 
 const RESOLVE: u8 = 50;
 const ANNOUNCE: u8 = 56;
@@ -168,10 +169,9 @@ async fn fields_of_later_versions_reach_readers_unchanged_and_are_in_digests() {
     assert!(contains(&record(&publisher)), "{answer:02x?}");
     assert!(contains(&record(LATER_TERMS)), "{answer:02x?}");
 
-    // FNV-1a over the fields as they were written, those of later versions included.
-    let fnv = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    // XXH3-64 of the fields as they were written, those of later versions included.
     let mut expected = Digest::default();
-    let terms = LATER_TERMS.iter().fold(0xcbf2_9ce4_8422_2325, fnv);
+    let terms = XxHash3_64::oneshot(LATER_TERMS);
     expected.add(KeyHash::of("/jobs/mail", false), terms);
     let answer = writer.announce(&publisher, Some(expected)).await;
     assert_eq!(answer[..3], [9, 1, 1]);
