@@ -5,6 +5,7 @@ mod diagnostics;
 mod arguments;
 mod backoff;
 mod certificates;
+#[cfg(any(feature = "bench", feature = "demo"))]
 mod child;
 mod commands;
 mod completion;

@@ -112,14 +112,10 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The heading line and one line per row.
-    pub(crate) fn lines(&self) -> Vec<String> {
-        self.lines_within(None)
-    }
-
-    /// Lines of at most so many columns. Wide text is cut and ended by `…`: first the columns after
-    /// the first, which names the row, down to their headings; then the first; then every line.
-    fn lines_within(&self, most: Option<usize>) -> Vec<String> {
+    /// The heading line and one line per row, of at most so many columns. Wide text is cut and ended
+    /// by `…`: first the columns after the first, which names the row, down to their headings; then
+    /// the first; then every line.
+    pub(crate) fn lines_within(&self, most: Option<usize>) -> Vec<String> {
         let columns = self.headings.len();
         let mut widths: Vec<usize> = self.headings.iter().map(|heading| width(heading)).collect();
         let mut least: Vec<usize> =
@@ -325,6 +321,7 @@ impl Progress {
     }
 
     /// Prints a line above the progress.
+    #[cfg(feature = "demo")]
     pub(crate) fn print(&self, text: &str) {
         match &self.kind {
             Kind::Bar(bar) => bar.println(text),
@@ -389,7 +386,7 @@ mod tests {
         table.row(["/é".to_owned(), "7,812".to_owned()]);
         table.row(["/日本".to_owned(), "7".to_owned()]);
         assert_eq!(
-            table.lines(),
+            table.lines_within(None),
             ["path       ready", "/jobs/sha     12", "/é         7,812", "/日本          7"]
         );
     }
@@ -399,7 +396,7 @@ mod tests {
         let mut table = Table::new(&["job", "error", "jobs"]);
         let error = "日本語 and a long message";
         table.row(["0123456789:abcdef".to_owned(), error.to_owned(), "12".to_owned()]);
-        assert!(table.lines()[1].contains(error));
+        assert!(table.lines_within(None)[1].contains(error));
         let cut = |most| table.lines_within(Some(most))[1].clone();
         assert_eq!(cut(38), "0123456789:abcdef  日本語 and a…    12");
         assert_eq!(cut(31), "0123456789:abcdef  日本…     12");

@@ -64,6 +64,10 @@ fn steps(long: bool) -> Vec<Step> {
         Step::cargo("planted faults apply", "xtask mutants --list"),
         Step::cargo("clippy", "clippy --workspace --all-targets --locked -- --deny warnings"),
         Step::cargo("a worker alone", "check -p longshore --no-default-features --features worker"),
+        Step::cargo(
+            "the least program",
+            "clippy -p longshore-cli --no-default-features --locked -- --deny warnings",
+        ),
         // These are separate workspaces. Without netidx, which needs Kerberos.
         Step::cargo("fuzz compiles", "check --manifest-path fuzz/Cargo.toml --target-dir target"),
         Step::cargo(

@@ -1,9 +1,9 @@
-//! Measurements, and the processes started by them and by the demo.
+//! Measurements, and the processes started by them.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::{Durability, Glob, Path};
+use longshore::{Durability, Path};
 
 use crate::config::parse_durability;
 
@@ -89,6 +89,24 @@ pub(crate) enum Measure {
     /// conflated; updates lost to conflation are reported. Then it sends single updates at a fixed
     /// rate (open loop).
     Values(BenchValues),
+    /// The producer of a measurement
+    #[command(hide = true)]
+    Producer(BenchProducer),
+    /// The worker of a measurement
+    #[command(hide = true)]
+    Worker(BenchWorker),
+    /// The producer and the worker of a long queue
+    #[command(hide = true)]
+    Load(BenchLoad),
+    /// A publisher of many paths
+    #[command(hide = true)]
+    Registrar(BenchRegistrar),
+    /// A publisher of live values
+    #[command(hide = true)]
+    ValuePublisher(BenchValuesProcess),
+    /// A subscriber of live values
+    #[command(hide = true)]
+    ValueSubscriber(BenchValuesProcess),
 }
 
 #[derive(Args, Debug)]
@@ -217,15 +235,6 @@ pub(crate) struct BenchSystem {
     /// Parent directory of the throwaway journal [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DemoWorker {
-    pub(crate) pattern: Glob,
-    #[arg(long)]
-    pub(crate) name: String,
-    #[arg(long)]
-    pub(crate) concurrency: usize,
 }
 
 #[derive(Args, Debug)]

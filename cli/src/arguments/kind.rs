@@ -99,13 +99,7 @@ impl Command {
             | Command::Cert(_)
             | Command::Completions { .. }
             | Command::Man { .. } => Local,
-            Command::DemoWorker(_)
-            | Command::BenchProducer(_)
-            | Command::BenchWorker(_)
-            | Command::BenchLoad(_)
-            | Command::BenchRegistrar(_)
-            | Command::BenchValuePublisher(_)
-            | Command::BenchValueSubscriber(_) => Service,
+            Command::DemoWorker(_) => Service,
         }
     }
 

@@ -1,9 +1,12 @@
 //! The command line.
 
 mod act;
+#[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "the command reports its absence"))]
 mod bench;
 mod cert;
 mod context;
+#[cfg_attr(not(feature = "demo"), allow(dead_code, reason = "the command reports its absence"))]
+mod demo;
 mod directory;
 mod enqueue;
 mod examples;
@@ -31,12 +34,15 @@ pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selection,
 };
+pub(crate) use bench::Bench;
+#[cfg(feature = "bench")]
 pub(crate) use bench::{
-    Bench, BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
-    BenchValues, BenchValuesProcess, BenchWorker, DemoWorker, Measure,
+    BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
+    BenchValues, BenchValuesProcess, BenchWorker, Measure,
 };
 pub(crate) use cert::{Cert, CertAction, IssueCertificate};
 pub(crate) use context::{ContextAction, ContextCommand};
+pub(crate) use demo::{Demo, DemoWorker};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
 pub(crate) use groups::command;
@@ -44,8 +50,8 @@ pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use kind::CommandKind;
 pub(crate) use queries::{Check, Job, Jobs, Stat, State, Tail, Top};
 pub(crate) use service::{
-    Demo, Drain, Forget, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher,
-    RunReplica, Up,
+    Drain, Forget, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher, RunReplica,
+    Up,
 };
 pub(crate) use values::{Publish, Subscribe, Value, ValueAction, Write};
 pub(crate) use work::{TakeOrder, Work};
@@ -218,24 +224,6 @@ pub(crate) enum Command {
     /// A worker of the demo
     #[command(hide = true)]
     DemoWorker(DemoWorker),
-    /// The producer of a measurement
-    #[command(hide = true)]
-    BenchProducer(BenchProducer),
-    /// The worker of a measurement
-    #[command(hide = true)]
-    BenchWorker(BenchWorker),
-    /// The producer and the worker of a long queue
-    #[command(hide = true)]
-    BenchLoad(BenchLoad),
-    /// A publisher of many paths
-    #[command(hide = true)]
-    BenchRegistrar(BenchRegistrar),
-    /// A publisher of live values
-    #[command(hide = true)]
-    BenchValuePublisher(BenchValuesProcess),
-    /// A subscriber of live values
-    #[command(hide = true)]
-    BenchValueSubscriber(BenchValuesProcess),
 }
 
 #[cfg(test)]

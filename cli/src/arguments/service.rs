@@ -1,4 +1,4 @@
-//! Arguments of the services and the demo.
+//! Arguments of the services.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -10,16 +10,6 @@ use longshore::{Durability, Path};
 use super::DryRun;
 use crate::config::{parse_address, parse_advertised, parse_durability};
 use crate::confirmation::Confirmation;
-
-#[derive(Args, Debug)]
-pub(crate) struct Demo {
-    /// The folder whose files are hashed [default: the dependencies in the Cargo.lock here, as
-    /// cargo has unpacked them]
-    pub(crate) dir: Option<PathBuf>,
-    /// The file for the digests, in the format of sha256sum
-    #[arg(long, value_name = "FILE", default_value = "digests.txt")]
-    pub(crate) digests: PathBuf,
-}
 
 #[derive(Args, Debug)]
 pub(crate) struct Up {

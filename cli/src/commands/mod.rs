@@ -1,12 +1,14 @@
 //! The commands, one file each.
 
 mod act;
+#[cfg(feature = "bench")]
 mod bench;
 mod cert;
 pub(crate) mod check;
 mod config;
 mod contexts;
 mod dead;
+#[cfg(feature = "demo")]
 mod demo;
 mod drain;
 pub(crate) mod enqueue;
@@ -30,6 +32,7 @@ mod subscribe;
 pub(crate) mod sys;
 mod table;
 mod tail;
+#[cfg(feature = "top")]
 mod top;
 mod tree;
 mod up;
@@ -214,6 +217,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
             DirectoryAction::Table(arguments) => table::run(arguments, context).await,
             DirectoryAction::Resolve(arguments) => resolve::run(arguments, context).await,
         },
+        #[cfg(feature = "demo")]
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
         Command::Stat(arguments) => stat::run(arguments, context).await,
@@ -233,26 +237,24 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
             ValueAction::Write(arguments) => write::run(arguments, context).await,
         },
         Command::Workers(arguments) => workers::run(arguments, context).await,
+        #[cfg(feature = "top")]
         Command::Top(arguments) => top::run(arguments, context).await,
         Command::Check(arguments) => check::run(arguments, context).await,
+        #[cfg(feature = "bench")]
         Command::Bench(arguments) => bench::run(arguments, context).await,
+        #[cfg(feature = "demo")]
         Command::DemoWorker(arguments) => demo::worker::run(arguments, context).await,
-        Command::BenchProducer(arguments) => bench::producer::run(arguments, context).await,
-        Command::BenchWorker(arguments) => bench::worker::run(arguments, context).await,
-        Command::BenchLoad(arguments) => bench::load::run(arguments, context).await,
-        Command::BenchRegistrar(arguments) => bench::registrar::run(arguments, context).await,
-        Command::BenchValuePublisher(arguments) => {
-            bench::value_publisher::run(arguments, context).await
-        }
-        Command::BenchValueSubscriber(arguments) => {
-            bench::value_subscriber::run(arguments, context).await
-        }
         Command::Journal(arguments) => journal::run(arguments, context).await,
         Command::Config { check } => config::run(check, context),
         Command::Context(arguments) => contexts::run(arguments, context),
         Command::Cert(arguments) => cert::run(arguments, context),
         Command::Completions { shell } => completion::print_script(shell, &mut context.output),
         Command::Man { dir } => completion::write_man_pages(&dir),
+        #[cfg(not(all(feature = "bench", feature = "demo", feature = "top")))]
+        _ => anyhow::bail!(
+            "this build is without the command: build longshore with its features bench, demo and \
+             top, which are its defaults"
+        ),
     }
 }
 

@@ -151,13 +151,13 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
     ]));
     let part = |what: &str| {
         let (paths, size) = (PATHS.to_string(), SIZE.to_string());
-        let mut command = longshore(&[what, "/values", "--paths", &paths, "--size", &size]);
+        let mut command =
+            longshore(&["bench", what, "/values", "--paths", &paths, "--size", &size]);
         command.args(["--conflate", "--json", "--resolver", replica.text("address")]);
         BenchProcess::start(command)
     };
-    let mut publisher = part("bench-value-publisher");
-    let mut all: Vec<BenchProcess> =
-        (0..SUBSCRIBERS).map(|_| part("bench-value-subscriber")).collect();
+    let mut publisher = part("value-publisher");
+    let mut all: Vec<BenchProcess> = (0..SUBSCRIBERS).map(|_| part("value-subscriber")).collect();
     let commits = if long() { 10 * COMMITS } else { COMMITS };
     let process = publisher.process.id();
     let mut most = 0;

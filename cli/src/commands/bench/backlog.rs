@@ -142,7 +142,8 @@ impl QueueUnderTest {
             [CONCURRENCY, PREFETCH, (arguments.jobs / 10).clamp(2_000, 50_000)]
                 .map(|n| n.to_string());
         let process_arguments = [
-            "bench-load",
+            "bench",
+            "load",
             &path,
             "--size",
             &size,

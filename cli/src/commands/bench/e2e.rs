@@ -30,7 +30,8 @@ pub(crate) async fn measure(
         .start_process(
             "the worker",
             &[
-                "bench-worker",
+                "bench",
+                "worker",
                 &path,
                 "--jobs",
                 &jobs_text,
@@ -44,7 +45,7 @@ pub(crate) async fn measure(
     let mut producer = system
         .start_process(
             "the producer",
-            &["bench-producer", &path, "--jobs", &jobs_text, "--size", &size_text],
+            &["bench", "producer", &path, "--jobs", &jobs_text, "--size", &size_text],
         )
         .await?;
     producer.send_line("go").await?;

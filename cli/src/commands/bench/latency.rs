@@ -26,7 +26,8 @@ pub(crate) async fn measure(
         .start_process(
             "the worker",
             &[
-                "bench-worker",
+                "bench",
+                "worker",
                 &path,
                 "--jobs",
                 &jobs,
@@ -41,7 +42,7 @@ pub(crate) async fn measure(
     let mut producer = system
         .start_process(
             "the producer",
-            &["bench-producer", &path, "--jobs", &jobs, "--size", &size, "--rate", &rate_text],
+            &["bench", "producer", &path, "--jobs", &jobs, "--size", &size, "--rate", &rate_text],
         )
         .await?;
     producer.send_line("go").await?;

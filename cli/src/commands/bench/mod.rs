@@ -5,17 +5,17 @@ mod backlog;
 mod disk;
 mod e2e;
 mod latency;
-pub(crate) mod load;
+mod load;
 mod process;
-pub(crate) mod producer;
-pub(crate) mod registrar;
+mod producer;
+mod registrar;
 mod resolver;
 mod sync_time;
 mod system;
-pub(crate) mod value_publisher;
-pub(crate) mod value_subscriber;
+mod value_publisher;
+mod value_subscriber;
 mod values;
-pub(crate) mod worker;
+mod worker;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
@@ -33,6 +33,17 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
         Measure::Backlog(arguments) => backlog::measure(arguments, &context).await?,
         Measure::Resolver(arguments) => resolver::measure(arguments, &context).await?,
         Measure::Values(arguments) => values::measure(arguments, &context).await?,
+        // The processes of a measurement.
+        Measure::Producer(arguments) => return producer::run(arguments, context).await,
+        Measure::Worker(arguments) => return worker::run(arguments, context).await,
+        Measure::Load(arguments) => return load::run(arguments, context).await,
+        Measure::Registrar(arguments) => return registrar::run(arguments, context).await,
+        Measure::ValuePublisher(arguments) => {
+            return value_publisher::run(arguments, context).await;
+        }
+        Measure::ValueSubscriber(arguments) => {
+            return value_subscriber::run(arguments, context).await;
+        }
     };
     if context.output.is_json() {
         context.output.json(&results)?;

@@ -68,7 +68,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
 
     let empty = resident_bytes(replica.process()?)?;
     let count = paths.to_string();
-    let arguments = ["bench-registrar", "--paths", &count];
+    let arguments = ["bench", "registrar", "--paths", &count];
     let mut registrar =
         Child::start(&child_spec("the registrar", &replica.address, &arguments)).await?;
     let prober = Prober::start(&replica).await?;

@@ -41,11 +41,11 @@ pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow
     let parent = Path::new(&format!("/bench/{}", new_id()))?.to_string();
     let (paths, size) = (arguments.paths.to_string(), arguments.size.to_string());
     let start = async |name: &str, command: &str| {
-        let arguments = [command, &parent, "--paths", &paths, "--size", &size];
+        let arguments = ["bench", command, &parent, "--paths", &paths, "--size", &size];
         Child::start(&child_spec(name, &resolvers, &arguments)).await
     };
-    let mut publisher = start("the publisher", "bench-value-publisher").await?;
-    let mut subscriber = start("the subscriber", "bench-value-subscriber").await?;
+    let mut publisher = start("the publisher", "value-publisher").await?;
+    let mut subscriber = start("the subscriber", "value-subscriber").await?;
 
     let mut results = head("values", DURABILITY, sync_us);
     results["size"] = json!(arguments.size);

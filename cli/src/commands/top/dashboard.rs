@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::rows::{self, Kind};
 use crate::commands::sys::{below, name_of, number, text};
 use crate::commands::workers::{self, WorkerCounter};
-use crate::output::{Table, printable};
+use crate::output::printable;
 
 /// Rates are computed over this many samples, one per second.
 const SAMPLES_MAX: usize = 6;
@@ -222,7 +222,8 @@ impl Dashboard {
         let tables = order.map(|kind| rows::table(kind, self, wall_ms));
         let mut lines = Vec::new();
         let notes = self.notes();
-        let tables = tables.iter().filter(|table| !table.is_empty()).map(Table::lines);
+        let tables = tables.iter().filter(|table| !table.is_empty());
+        let tables = tables.map(|table| table.lines_within(None));
         for section in tables.chain((!notes.is_empty()).then_some(notes)) {
             if !lines.is_empty() {
                 lines.push(String::new());

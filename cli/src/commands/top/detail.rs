@@ -33,7 +33,7 @@ impl Block {
         if table.is_empty() {
             return Block::Note(format!("{title}: none"));
         }
-        Block::Table { title: title.to_owned(), lines: table.lines() }
+        Block::Table { title: title.to_owned(), lines: table.lines_within(None) }
     }
 }
 
