@@ -17,6 +17,8 @@ mod logging;
 mod output;
 mod registration;
 mod reload;
+#[cfg(test)]
+mod schema;
 mod service_manager;
 mod signals;
 mod time;

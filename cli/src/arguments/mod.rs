@@ -238,6 +238,25 @@ mod tests {
     }
 
     #[test]
+    fn each_command_has_a_schema_of_its_json() {
+        fn add(command: &clap::Command, above: &str, names: &mut Vec<String>) {
+            for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+                let name = format!("{above}{}", one.get_name());
+                match one.has_subcommands() {
+                    true => add(one, &format!("{name} "), names),
+                    false => names.push(name),
+                }
+            }
+        }
+        let mut names = Vec::new();
+        add(&CommandLine::command(), "", &mut names);
+        // It prints a script.
+        names.retain(|name| name != "completions");
+        names.sort_unstable();
+        assert_eq!(names, crate::schema::commands().collect::<Vec<_>>());
+    }
+
+    #[test]
     fn documented_command_lines_parse() {
         for line in [
             "longshore demo",

@@ -162,8 +162,9 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
     let partial = forget(&["--dry-run", "--resolver", &one_more]).code(1);
     assert!(partial.stdout.contains("would be forgotten at"), "{partial:?}");
     partial.stderr_has(&["replica 127.0.0.1:1: "]);
+    assert_eq!(forget(&["--dry-run", "--json"]).code(0).json()["name"], "publisher-2");
     harness.run(&["check"]).code(1);
-    forget(&["--yes"]).code(0);
+    assert_eq!(forget(&["--yes", "--json"]).code(0).json()["failed"], serde_json::json!([]));
     harness.run(&["check"]).code(0);
     let stat = harness.run(&["stat", "--json"]).code(0).json();
     assert_eq!(stat["complete"], true, "{stat}");

@@ -19,6 +19,7 @@ mod full_disk;
 mod hanging_disk;
 mod hostile_clients;
 mod journal;
+mod json_output;
 mod killed_publishers;
 mod killed_replicas;
 mod killed_under_load;

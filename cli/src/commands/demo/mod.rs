@@ -20,7 +20,7 @@ use anyhow::{Context as _, bail};
 use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
 use longshore::{Glob, JobState, Path, Queues};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Context;
@@ -99,6 +99,31 @@ struct Run {
     counters: Counters,
     killed: Vec<String>,
     took: Duration,
+}
+
+impl Run {
+    fn jobs_per_s(&self) -> f64 {
+        (self.files as f64 / self.took.as_secs_f64()).round()
+    }
+
+    fn json(&self, digests: &FilePath) -> Value {
+        let Run { summary, files, counters, killed, took } = self;
+        let buried = summary.buried.iter();
+        let buried = buried.map(|(file, why)| json!({ "file": shown_name(file), "reason": why }));
+        json!({
+            "files": files, "digests": summary.digests.len(), "buried": buried.collect::<Vec<_>>(),
+            "redeliveries": counters.redelivered, "stale_refused": counters.stale_refused,
+            "lost": summary.lost.len(), "doubled": summary.doubled,
+            "unknown": summary.unknown, "foreign": summary.foreign, "killed": killed,
+            "seconds": took.as_secs_f64(), "jobs_per_s": self.jobs_per_s(),
+            "written": digests.display().to_string(),
+        })
+    }
+}
+
+/// A file's name in messages.
+fn shown_name(name: &[u8]) -> String {
+    shown(name, 300)
 }
 
 fn find_files(
@@ -202,22 +227,8 @@ fn write_digests(file: &FilePath, summary: &Summary) -> anyhow::Result<()> {
 
 fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Result<()> {
     let Run { summary, files, counters, killed, took } = run;
-    let jobs_per_s = (*files as f64 / took.as_secs_f64()).round();
-    let name = |name: &[u8]| shown(name, 300);
     if context.output.is_json() {
-        let buried: Vec<_> = summary
-            .buried
-            .iter()
-            .map(|(file, why)| json!({ "file": name(file), "reason": why }))
-            .collect();
-        context.output.json_pretty(&json!({
-            "files": files, "digests": summary.digests.len(), "buried": buried,
-            "redeliveries": counters.redelivered, "stale_refused": counters.stale_refused,
-            "lost": summary.lost.len(), "doubled": summary.doubled,
-            "unknown": summary.unknown, "foreign": summary.foreign, "killed": killed,
-            "seconds": took.as_secs_f64(), "jobs_per_s": jobs_per_s,
-            "written": digests.display().to_string(),
-        }))?;
+        context.output.json_pretty(&run.json(digests))?;
     } else {
         let mut table = Table::new(&["", "count"]);
         for (what, count) in [
@@ -229,7 +240,7 @@ fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Resul
             ("lost", summary.lost.len() as u64),
             ("doubled", summary.doubled),
             ("unknown", summary.unknown + summary.foreign),
-            ("jobs/s", jobs_per_s as u64),
+            ("jobs/s", run.jobs_per_s() as u64),
         ] {
             table.row([what.to_owned(), grouped(count)]);
         }
@@ -242,10 +253,27 @@ fn report(run: &Run, digests: &FilePath, context: &mut Context) -> anyhow::Resul
         context.output.line(format!("sha256sum -c {}", digests.display()))?;
     }
     for (file, why) in summary.buried.iter().take(PRINTED_MAX) {
-        report!("buried: {}: {why}", name(file));
+        report!("buried: {}: {why}", shown_name(file));
     }
     for file in summary.lost.iter().take(PRINTED_MAX) {
-        report!("lost: {}", name(file));
+        report!("lost: {}", shown_name(file));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_reported_by_its_schema() {
+        let summary = Summary {
+            digests: vec![(b"a".to_vec(), "00".to_owned())],
+            buried: vec![(b"not \xff utf8".to_vec(), "gone".to_owned())],
+            ..Summary::default()
+        };
+        let (counters, killed) = (Counters::default(), vec!["worker-1".to_owned()]);
+        let run = Run { summary, files: 2, counters, killed, took: Duration::from_secs(1) };
+        crate::schema::check("demo", &run.json(FilePath::new("digests.txt")));
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 pub(crate) use long::long;
+use output_checks::OutputChecks;
 
 pub(crate) mod harness;
 #[path = "../../../../tests/long.rs"]
 mod long;
 pub(crate) mod notify_socket;
+pub(crate) mod output_checks;
 pub(crate) mod proxy;
+#[path = "../../../src/schema.rs"]
+pub(crate) mod schema;
 pub(crate) mod terminal;
 pub(crate) mod worker;
 
@@ -32,6 +36,19 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
+    /// The output of a command that has ended, after its checks.
+    #[track_caller]
+    fn of(
+        status: ExitStatus,
+        stdout: String,
+        stderr: String,
+        checks: &OutputChecks,
+    ) -> CommandOutput {
+        checks.stdout(&stdout);
+        checks.stderr(&stderr);
+        CommandOutput { code: status.code().unwrap_or(-1), stdout, stderr }
+    }
+
     /// Fails the test unless the exit code is this one.
     #[track_caller]
     pub(crate) fn code(self, code: i32) -> CommandOutput {
@@ -82,7 +99,9 @@ pub(crate) fn longshore(arguments: &[&str]) -> Command {
 }
 
 /// Runs a command to its end.
+#[track_caller]
 pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
+    let checks = OutputChecks::of(&command);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -95,11 +114,8 @@ pub(crate) fn run(mut command: Command, input: &[u8]) -> CommandOutput {
     let feed = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feed.join().unwrap();
-    CommandOutput {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    CommandOutput::of(output.status, text(&output.stdout), text(&output.stderr), &checks)
 }
 
 /// A service: a process that prints a line when it is ready. Killed on drop.
@@ -111,6 +127,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn start(mut command: Command) -> Service {
+        let checks = OutputChecks::of(&command);
         let began = Instant::now();
         let mut process = command
             .stdin(Stdio::null())
@@ -122,6 +139,7 @@ impl Service {
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready_after = began.elapsed();
         let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
+        checks.stdout(&line);
         Service { process, ready, ready_after }
     }
 
@@ -210,10 +228,12 @@ pub(crate) struct BackgroundCommand {
     _watchdog: mpsc::Sender<()>,
     stdout: Option<BufReader<ChildStdout>>,
     stderr: Option<BufReader<ChildStderr>>,
+    checks: OutputChecks,
 }
 
 impl BackgroundCommand {
     pub(crate) fn start(mut command: Command) -> BackgroundCommand {
+        let checks = OutputChecks::of(&command);
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -230,12 +250,15 @@ impl BackgroundCommand {
                 let _ = watched.lock().unwrap().kill();
             }
         });
-        BackgroundCommand { process, _watchdog: watchdog, stdout, stderr }
+        BackgroundCommand { process, _watchdog: watchdog, stdout, stderr, checks }
     }
 
     /// The next line of its standard output.
+    #[track_caller]
     pub(crate) fn line(&mut self) -> String {
-        line_of(self.stdout.as_mut().unwrap())
+        let line = line_of(self.stdout.as_mut().unwrap());
+        self.checks.stdout(&line);
+        line
     }
 
     /// Reads its standard error up to a line with these words, and returns that line.
@@ -261,7 +284,7 @@ impl BackgroundCommand {
         let stdout = io::read_to_string(self.stdout.as_mut().unwrap()).unwrap();
         let stderr = reading.join().unwrap();
         let status = self.process.lock().unwrap().wait().unwrap();
-        CommandOutput { code: status.code().unwrap_or(-1), stdout, stderr }
+        CommandOutput::of(status, stdout, stderr, &self.checks)
     }
 }
 
