@@ -53,7 +53,7 @@ mkdir -p "$generated/man"
 "$program" completions fish > "$generated/longshore.fish"
 gzip -9n "$generated"/man/*
 
-cargo deb --no-build --profile dist --package longshore-cli \
+cargo deb --no-build --profile dist --package longshore-cli --strip \
     --deb-revision "${DEB_REVISION:-1}" --output "$out"
 
 name=longshore-$version-$(uname -m)-linux
