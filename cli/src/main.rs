@@ -22,19 +22,21 @@ mod schema;
 mod service_manager;
 mod signals;
 mod time;
+mod tls;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 
-use crate::arguments::{Check, Command, CommandLine};
+use crate::arguments::{Check, Command, CommandKind, CommandLine};
 use crate::commands::Context;
-use crate::config::{Config, Origin};
+use crate::config::{Config, Origin, Problem};
 use crate::deadline::Deadline;
 use crate::failure::{Failure, FailureKind, UsageError};
 use crate::logging::{LogFilter, LogFormat};
 use crate::output::Output;
+use crate::tls::Tls;
 
 fn main() -> ExitCode {
     completion::answer_shell();
@@ -78,7 +80,7 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
     let overrides = line.global.config_overrides(&line.command);
     let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
     // These commands show or repair what is wrong, or make files that the configuration names.
-    let (config, problems) = match line.command {
+    let (config, mut problems) = match line.command {
         Command::Config { .. } | Command::Context(_) | Command::Cert(_) => {
             Config::load_with_problems(&overrides)
         }
@@ -96,9 +98,20 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
     };
     let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
     let output = Output::new(line.global.json);
+    let tls = match (Tls::load(&config.tls), &line.command) {
+        (Ok(tls), _) => tls,
+        (Err(UsageError(why)), Command::Config { .. }) => {
+            problems.push(Problem::of_several_keys(why));
+            Tls::default()
+        }
+        (Err(_), command) if command.kind() == CommandKind::Local => Tls::default(),
+        (Err(UsageError(why)), _) => {
+            return Err(Failure::new(FailureKind::Configuration, why).into());
+        }
+    };
     let links_within_seconds = false;
     let context =
-        Context { config, problems, output, overrides, log, deadline, links_within_seconds };
+        Context { config, problems, output, overrides, log, deadline, links_within_seconds, tls };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.

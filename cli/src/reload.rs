@@ -10,6 +10,7 @@ use crate::commands::Context;
 use crate::config::{Config, ConfigOverrides, ReloadPlan, Row, Service, plan_reload, rows};
 use crate::logging::LogFilter;
 use crate::service_manager;
+use crate::tls::Tls;
 
 /// Reloads the configuration at each SIGHUP.
 pub(crate) struct ConfigReloader {
@@ -22,6 +23,7 @@ pub(crate) struct ConfigReloader {
     file: Option<PathBuf>,
     in_force: Vec<Row>,
     log: LogFilter,
+    tls: Tls,
 }
 
 impl ConfigReloader {
@@ -39,6 +41,7 @@ impl ConfigReloader {
             file: context.config.file.as_ref().map(|file| file.value.clone()),
             in_force: rows(&context.config),
             log: context.log.clone(),
+            tls: context.tls.clone(),
         })
     }
 
@@ -66,6 +69,7 @@ impl ConfigReloader {
             return Err(format!("the configuration file {} is gone", gone.display()));
         }
         self.file = file;
+        self.tls.reload().await.map_err(|why| format!("TLS: {why}"))?;
         let read = rows(&config);
         let plan = plan_reload(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();

@@ -33,7 +33,7 @@ use tokio::time::timeout;
 #[cfg(feature = "worker")]
 use crate::Worker;
 use crate::{
-    Cluster, HealthHandle, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher,
+    Access, Cluster, HealthHandle, MemoryBounds, OpenError, Opened, PublicationStatus, Publisher,
     PublisherFailed, PublisherInfo, PublisherOptions, ReplicaStartError, ReplicaStopped,
     ResolverServer, ResolverTiming, ServerOptions, StatusHandle, values::Values,
 };
@@ -54,6 +54,9 @@ pub struct SystemOptions {
     pub replicas: Vec<(SocketAddr, ServerOptions)>,
     /// Timing of the replicas' clients.
     pub timing: ResolverTiming,
+    /// How its clients reach it, the publisher included: the cluster's name, which is also that of
+    /// its servers, and TLS. The replicas' and the publisher's own options have their certificates.
+    pub access: Access,
     /// Options of the publisher. The system sets its cluster.
     pub publisher: PublisherOptions,
 }
@@ -64,6 +67,7 @@ impl SystemOptions {
         SystemOptions {
             replicas: vec![(ANY_PORT, ServerOptions { fresh: true, ..ServerOptions::default() })],
             timing: ResolverTiming::default(),
+            access: Access::default(),
             publisher: PublisherOptions::new(data),
         }
     }
@@ -126,17 +130,19 @@ impl System {
         options: SystemOptions,
         guard: impl Send + 'static,
     ) -> Result<System, StartError> {
-        let SystemOptions { replicas: replica_options, timing, mut publisher } = options;
+        let SystemOptions { replicas: replica_options, timing, access, mut publisher } = options;
         if replica_options.is_empty() {
             return Err(StartError::NoReplica);
         }
         let mut replicas = Vec::with_capacity(replica_options.len());
-        for (nth, (address, options)) in (1..).zip(replica_options) {
+        for (nth, (address, mut options)) in (1..).zip(replica_options) {
+            options.cluster.clone_from(&access.cluster);
             let replica = RunningReplica::start(address, options).await;
             replicas.push(replica.map_err(|error| StartError::Replica { nth, error })?);
         }
         let mut cluster = Cluster::new(replicas.iter().map(|replica| replica.address.to_string()));
         cluster.timing = timing;
+        cluster.access = access;
         publisher.cluster = Some(cluster.clone());
         let publisher = RunningPublisher::start_with_guard(publisher, guard).await?;
         Ok(System { cluster, publisher, replicas })

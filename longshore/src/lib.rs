@@ -421,7 +421,7 @@ pub use longshore_subscriber::{
     WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
-    FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,
+    Access, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,
 };
 #[cfg(feature = "worker")]
 pub use values::Subscriber;

@@ -207,7 +207,9 @@ impl std::fmt::Debug for Producer {
 
 impl ProducerBuilder {
     /// Creates the producer: see [`Producer::connect`]. Needs a tokio runtime.
-    pub fn connect(self, cluster: impl Into<Cluster>) -> Producer {
+    pub fn connect(mut self, cluster: impl Into<Cluster>) -> Producer {
+        let cluster = cluster.into();
+        self.link = self.link.or_access(&cluster.access);
         let resolver = ReadClient::builder().name(&self.name).connect(cluster);
         Producer::start(Directory::Resolver(resolver), self)
     }

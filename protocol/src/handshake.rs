@@ -14,8 +14,8 @@ use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::id::SessionId;
 use crate::limits::{
-    CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX, HEARTBEAT_MS_MIN,
-    NAME_BYTES_MAX, REASON_BYTES_MAX,
+    CLUSTER_BYTES_MAX, CREDENTIAL_BYTES_MAX, FRAME_BYTES_MAX, HANDSHAKE_FRAME_BYTES_MAX,
+    HEARTBEAT_MS_MIN, NAME_BYTES_MAX, REASON_BYTES_MAX,
 };
 use crate::timing::LinkTiming;
 
@@ -77,6 +77,8 @@ fields! {
         pub features: u64,
         /// Proves the identity of the dialling side. Empty, and ignored by every server so far.
         pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
+        /// The name of the cluster that it expects; empty for one without a name.
+        pub cluster: String = at_most("cluster", CLUSTER_BYTES_MAX),
     }
 }
 
@@ -109,6 +111,7 @@ impl Handshake {
             frame_bytes_max: FRAME_BYTES_MAX as u32,
             features: FEATURES,
             credential: Credential::default(),
+            cluster: String::new(),
         }
     }
 
@@ -166,6 +169,8 @@ codes! {
         Malformed = 4, "malformed handshake";
         /// The server is stopping.
         Stopping = 5, "the server is stopping";
+        /// The server belongs to another cluster than the one that was named.
+        WrongCluster = 6, "this server belongs to another cluster";
     }
 }
 

@@ -85,6 +85,8 @@ pub const HOST_BYTES_MAX: usize = 253;
 /// Most bytes of unknown fields at the end of terms or of a publisher; they are stored and relayed
 /// unchanged.
 pub const LATER_BYTES_MAX: usize = 1_024;
+/// Longest name of a cluster, in bytes.
+pub const CLUSTER_BYTES_MAX: usize = 64;
 /// Longest credential of a handshake, in bytes.
 pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Most addresses of one publisher.

@@ -40,7 +40,8 @@ pub struct PublisherOptions {
     /// Among those of one priority, how often this one is chosen, in proportion to the others; 0:
     /// only if there is no other. 100 by default.
     pub weight: u16,
-    /// The resolver replicas; none (the default) for a publisher whose clients know its address.
+    /// The resolver replicas, and the cluster's name, which clients have to name; none (the default)
+    /// for a publisher whose clients know its address, in a cluster without a name.
     pub cluster: Option<Cluster>,
     /// How durable its acknowledgements are. [`Durability::Fsync`] by default.
     pub durability: Durability,
@@ -104,6 +105,11 @@ impl PublisherOptions {
             weight: self.weight,
             ..Terms::default()
         })
+    }
+
+    /// The name of the cluster that it belongs to.
+    pub(crate) fn cluster_name(&self) -> String {
+        self.cluster.as_ref().map(|cluster| cluster.access.cluster.clone()).unwrap_or_default()
     }
 
     /// The budget of received frames: the configured one, or the default.

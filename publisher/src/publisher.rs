@@ -119,6 +119,7 @@ impl Publisher {
                     PublisherOptions::default_value_connections(options.connections_max),
                 )),
                 insecure: options.insecure,
+                cluster: options.cluster_name(),
                 tls: options.tls.clone(),
                 ..ListenerOptions::default()
             };

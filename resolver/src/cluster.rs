@@ -1,11 +1,11 @@
 //! The replicas of a resolver, as its clients see them.
 
 use longshore_protocol::{LinkTiming, ResolverTiming, Role};
-use longshore_transport::TlsDialer;
+use longshore_transport::{Access, TlsDialer};
 
-/// The replicas of a resolver and their timing. Made from a text:
-/// `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other: publishers write
-/// to all of them, readers ask any that answers.
+/// The replicas of a resolver, their timing, and how to reach the servers of this cluster. Made from
+/// a text: `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other: publishers
+/// write to all of them, readers ask any that answers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Every replica, as `host:port`. With none, clients can be created and find no publisher;
@@ -13,18 +13,32 @@ pub struct Cluster {
     pub replicas: Vec<String>,
     /// Timeouts, waits and attempts.
     pub timing: ResolverTiming,
-    /// TLS, if the replicas require it.
-    pub tls: Option<TlsDialer>,
+    /// The cluster's name and TLS, for links to replicas and to publishers.
+    pub access: Access,
 }
 
 impl Cluster {
-    /// A cluster of `replicas` with default timing, without TLS.
+    /// A cluster of `replicas` with default timing, without a name, without TLS.
     pub fn new(replicas: impl IntoIterator<Item = impl Into<String>>) -> Cluster {
         Cluster {
             replicas: replicas.into_iter().map(Into::into).collect(),
             timing: ResolverTiming::default(),
-            tls: None,
+            access: Access::default(),
         }
+    }
+
+    /// Sets the name of the cluster, at most 64 bytes: servers of another cluster refuse the link.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Cluster {
+        self.access.cluster = name.into();
+        self
+    }
+
+    /// Requires TLS on links to its replicas and publishers.
+    #[must_use]
+    pub fn tls(mut self, tls: TlsDialer) -> Cluster {
+        self.access.tls = Some(tls);
+        self
     }
 }
 

@@ -132,7 +132,7 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
         timing: link_timing,
         connect_timeout: timing.connect_timeout,
         handshake_timeout: timing.handshake_timeout,
-        tls: caller.cluster.tls.clone(),
+        access: Some(caller.cluster.access.clone()),
         ..LinkOptions::default()
     };
     let handshake = Handshake::new(caller.role, caller.session, caller.name.clone(), link_timing);

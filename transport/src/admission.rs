@@ -30,7 +30,7 @@ use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
 use crate::link::{Link, LinkTerms, Peer};
 use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
-use crate::negotiation::{self, Identity, Refused};
+use crate::negotiation::{self, Identity, OfferedTerms, Refused};
 use crate::options::ListenerOptions;
 use crate::slots::{ReservedSlots, Slot, SlotTable};
 use crate::socket::{self, Connection, open_options};
@@ -254,9 +254,10 @@ impl Admission {
             Role::Values => self.options.value_timing,
             _ => self.options.timing,
         };
-        let (frame_limit, features) = (self.options.frame_bytes_max, self.options.features);
-        let welcome =
-            negotiation::answer(handshake, &self.identity, timing, frame_limit, features)?;
+        let ListenerOptions { frame_bytes_max, features, cluster, .. } = &self.options;
+        let (frame_bytes_max, features) = (*frame_bytes_max, *features);
+        let terms = OfferedTerms { cluster, timing, frame_bytes_max, features };
+        let welcome = negotiation::answer(handshake, &self.identity, terms)?;
         let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;

@@ -21,8 +21,8 @@ use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
 /// Why a dial failed. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
-/// `WrongRole`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may be transient: try
-/// again, or try another server.
+/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may be
+/// transient: try again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The handshake's name is empty, or has more than 128 bytes. Nothing was dialled.
@@ -123,7 +123,7 @@ fn describe_failures(failures: &[(Address, DialError)]) -> String {
 }
 
 /// Connects to `address` and makes the handshake. The timing offered is the shorter of the
-/// handshake's and the options'.
+/// handshake's and the options'; with [`LinkOptions::access`], its cluster is named.
 ///
 /// Takes at most `connect_timeout` and then `handshake_timeout`. Cancel safe: dropped, it closes
 /// the connection.
@@ -177,12 +177,16 @@ async fn exchange_handshakes(
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let mut connection = Connection::plain(stream);
-    if let Some(tls) = &options.tls {
+    let tls = options.access.as_ref().and_then(|access| access.tls.as_ref());
+    if let Some(tls) = tls {
         let secured = connection.tls(|stream| tls.connect(address, host, stream)).await;
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
-    let handshake =
-        Handshake { timing: handshake.timing.agreed(options.timing), ..handshake.clone() };
+    let mut handshake = handshake.clone();
+    handshake.timing = handshake.timing.agreed(options.timing);
+    if let Some(access) = &options.access {
+        handshake.cluster.clone_from(&access.cluster);
+    }
     // A busy server may have answered and closed before it read the handshake: its answer explains
     // more than the write error.
     let written = handshake::write_handshake(&mut connection, &handshake).await;
@@ -194,7 +198,7 @@ async fn exchange_handshakes(
         Ok(HandshakeAnswer::Refused { code, reason }) => {
             return Err(DialError::Refused { address, code, reason });
         }
-        Err(error) => return Err(no_answer(address, written.err(), error, options.tls.is_some())),
+        Err(error) => return Err(no_answer(address, written.err(), error, tls.is_some())),
     };
     let terms = LinkTerms {
         peer_address: address,

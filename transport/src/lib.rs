@@ -37,9 +37,10 @@
 //! takes nothing, `pace` bounds how slowly a frame may arrive (all six are pure). `budget` charges
 //! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
 //! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
-//! `handshakes` bounds those in progress; `socket` is the TCP connection below, with or without
-//! TLS.
+//! `handshakes` bounds those in progress; `access` is what a client shows to servers; `socket` is
+//! the TCP connection below, with or without TLS, whose files `tls` reads.
 
+mod access;
 mod admission;
 mod backoff;
 mod budget;
@@ -61,6 +62,7 @@ mod oldest_command;
 mod options;
 mod own_address;
 mod pace;
+mod pem_files;
 mod publisher_dial;
 mod queue;
 mod receiver;
@@ -68,8 +70,10 @@ mod sender;
 mod slots;
 mod socket;
 mod tls;
+mod tls_error;
 mod write_stalls;
 
+pub use access::Access;
 pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 pub use budget::FrameBudget;
 pub use dial::{DialError, dial};
@@ -87,8 +91,10 @@ pub use options::{
     ListenerOptions, REFUSALS_MAX, SEND_QUEUE_BYTES_MAX,
 };
 pub use own_address::is_own_address;
+pub use pem_files::TLS_FILE_BYTES_MAX;
 pub use publisher_dial::{LastAddress, dial_publisher};
 pub use receiver::LinkReceiver;
 pub use sender::{LinkSender, SendError};
 pub use slots::ReservedSlots;
-pub use tls::{TlsAcceptor, TlsDialer, TlsError};
+pub use tls::{TlsAcceptor, TlsDialer};
+pub use tls_error::TlsError;

@@ -28,15 +28,33 @@ pub struct Identity {
 /// A refusal: a code for programs, a reason for people.
 pub(crate) type Refused = (HandshakeRefusal, String);
 
+/// What the accepting side demands and offers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OfferedTerms<'a> {
+    /// The name of its cluster.
+    pub(crate) cluster: &'a str,
+    /// The longest timing that it agrees to.
+    pub(crate) timing: LinkTiming,
+    /// The longest frame body that it accepts.
+    pub(crate) frame_bytes_max: usize,
+    pub(crate) features: u64,
+}
+
 /// The welcome for `handshake`, or the refusal.
 pub(crate) fn answer(
     handshake: &Handshake,
     identity: &Identity,
-    timing: LinkTiming,
-    frame_bytes_max: usize,
-    features: u64,
+    offered: OfferedTerms<'_>,
 ) -> Result<Welcome, Refused> {
+    let OfferedTerms { cluster, timing, frame_bytes_max, features } = offered;
     let version = common_version(handshake, VERSION_MIN, VERSION_MAX)?;
+    // Before the role: an address of another cluster is wrong for every role.
+    if handshake.cluster != cluster {
+        return Err((
+            HandshakeRefusal::WrongCluster,
+            wrong_cluster(&handshake.cluster, identity, cluster),
+        ));
+    }
     if !(identity.serves)(handshake.role) {
         let kind = if handshake.role.is_for_resolver() { "a resolver" } else { "a publisher" };
         let reason = format!(
@@ -61,6 +79,23 @@ pub(crate) fn answer(
         name: identity.name.clone(),
         features: handshake.features & features,
     })
+}
+
+fn wrong_cluster(named: &str, identity: &Identity, own: &str) -> String {
+    let server = &identity.name;
+    match (named, own) {
+        ("", own) => {
+            format!("`{server}` belongs to the cluster `{own}`, and the client names no cluster")
+        }
+        (named, "") => format!(
+            "the client names the cluster `{}`, and `{server}` belongs to one without a name",
+            named.escape_default()
+        ),
+        (named, own) => format!(
+            "`{server}` belongs to the cluster `{own}`, and the client to `{}`",
+            named.escape_default()
+        ),
+    }
 }
 
 fn common_version(handshake: &Handshake, min: u16, max: u16) -> Result<u16, Refused> {
@@ -96,12 +131,19 @@ mod tests {
         }
     }
 
+    const OFFERED: OfferedTerms<'_> = OfferedTerms {
+        cluster: "",
+        timing: LinkTiming::WORK,
+        frame_bytes_max: 5_000,
+        features: 0b011,
+    };
+
     fn handshake() -> Handshake {
         Handshake::new(Role::Worker, SessionId([1; 16]), "w", LinkTiming::WORK)
     }
 
     fn refusal_of(handshake: &Handshake) -> HandshakeRefusal {
-        answer(handshake, &publisher(), LinkTiming::WORK, FRAME_BYTES_MAX, 0).unwrap_err().0
+        answer(handshake, &publisher(), OFFERED).unwrap_err().0
     }
 
     #[test]
@@ -129,6 +171,25 @@ mod tests {
     }
 
     #[test]
+    fn a_client_of_another_cluster_is_refused_with_both_names() {
+        for (named, own, both) in [
+            ("", "prod", ["`prod`", "no cluster"]),
+            ("test", "", ["`test`", "without a name"]),
+            ("test", "prod", ["`test`", "`prod`"]),
+            ("Prod", "prod", ["`Prod`", "`prod`"]),
+            ("a\u{7}", "prod", ["`a\\u{7}`", "`prod`"]),
+        ] {
+            let asked = Handshake { cluster: named.into(), ..handshake() };
+            let (code, reason) =
+                answer(&asked, &publisher(), OfferedTerms { cluster: own, ..OFFERED }).unwrap_err();
+            assert_eq!(code, HandshakeRefusal::WrongCluster);
+            assert!(both.iter().all(|name| reason.contains(name)), "{reason}");
+            let asked = Handshake { cluster: own.into(), ..handshake() };
+            answer(&asked, &publisher(), OfferedTerms { cluster: own, ..OFFERED }).unwrap();
+        }
+    }
+
+    #[test]
     fn a_frame_limit_below_that_of_the_handshake_is_refused() {
         let tiny =
             Handshake { frame_bytes_max: HANDSHAKE_FRAME_BYTES_MAX as u32 - 1, ..handshake() };
@@ -140,7 +201,7 @@ mod tests {
         let (short, long) = (Duration::from_millis(400), Duration::from_millis(900));
         let asked =
             Handshake { timing: LinkTiming { heartbeat: short, hang: long }, ..handshake() };
-        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
+        let welcome = answer(&asked, &publisher(), OFFERED).unwrap();
         assert_eq!((welcome.instance, welcome.epoch, welcome.name.as_str()), ([7; 16], 3, "left"));
         assert_eq!(welcome.timing, LinkTiming { heartbeat: short, hang: long });
         assert_eq!(welcome.frame_bytes_max, 5_000);
@@ -149,14 +210,14 @@ mod tests {
     #[test]
     fn the_welcome_has_the_common_features_and_ignores_unknown_ones() {
         let asked = Handshake { features: 1 << 63 | 0b110, ..handshake() };
-        let welcome = answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).unwrap();
+        let welcome = answer(&asked, &publisher(), OFFERED).unwrap();
         assert_eq!(welcome.features, 0b010);
     }
 
     #[test]
     fn a_credential_is_ignored() {
         let asked = Handshake { credential: Credential(b"token".as_slice().into()), ..handshake() };
-        assert!(answer(&asked, &publisher(), LinkTiming::WORK, 5_000, 0b011).is_ok());
+        assert!(answer(&asked, &publisher(), OFFERED).is_ok());
         assert!(!format!("{asked:?}").contains("token"), "and no log contains it");
     }
 

@@ -6,10 +6,11 @@ use longshore_protocol::LinkTiming;
 use longshore_protocol::handshake::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
+use crate::access::Access;
 use crate::budget::FrameBudget;
 use crate::oldest_command::OldestCommand;
 use crate::slots::ReservedSlots;
-use crate::tls::{TlsAcceptor, TlsDialer};
+use crate::tls::TlsAcceptor;
 
 /// Most bytes in one link's send queue: three frames of the longest kind and some.
 pub const SEND_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -44,20 +45,30 @@ pub struct LinkOptions {
     /// Most bytes in the send queue. An empty queue takes a single frame of any length. 64 MiB by
     /// default.
     pub send_queue_bytes_max: usize,
-    /// TLS, if the other side requires it. None by default.
-    pub tls: Option<TlsDialer>,
+    /// The cluster to join and TLS. `None`, the default, for those of the client's cluster, or, of a
+    /// client without one, for a cluster without a name, without TLS.
+    pub access: Option<Access>,
 }
 
 impl Default for LinkOptions {
-    /// A work link: 2 s and 10 s, 3 s to connect, 10 s for the handshake, 64 MiB of queue, no TLS.
+    /// A work link: 2 s and 10 s, 3 s to connect, 10 s for the handshake, 64 MiB of queue.
     fn default() -> LinkOptions {
         LinkOptions {
             timing: LinkTiming::WORK,
             connect_timeout: Duration::from_secs(3),
             handshake_timeout: Duration::from_secs(10),
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
-            tls: None,
+            access: None,
         }
+    }
+}
+
+impl LinkOptions {
+    /// These options, with `access` unless they have their own.
+    #[must_use]
+    pub fn or_access(mut self, access: &Access) -> LinkOptions {
+        self.access.get_or_insert_with(|| access.clone());
+        self
     }
 }
 
@@ -104,6 +115,9 @@ pub struct ListenerOptions {
     /// Features of this side beyond the protocol's version, one bit each: [`FEATURES`], except in
     /// tests.
     pub features: u64,
+    /// The name of its cluster: diallers that name another are refused with `WrongCluster`. Empty
+    /// by default, for diallers that name none.
+    pub cluster: String,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
     /// Allows an address that other machines can reach, without TLS.
@@ -130,6 +144,7 @@ impl Default for ListenerOptions {
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             oldest: OldestCommand::default(),
             features: FEATURES,
+            cluster: String::new(),
             tls: None,
             insecure: false,
         }

@@ -1,54 +1,27 @@
-//! TLS under links: rustls with ring, configured from PEM files.
+//! TLS under links: rustls with ring, configured from PEM files, which may be replaced while links
+//! are open.
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use longshore_protocol::HostAddress;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsStream;
 
+use crate::pem_files::{Authority, Contents, Fingerprint, PemFiles};
 use crate::socket::MeteredStream;
+use crate::tls_error::TlsError;
 
-/// Why a TLS configuration could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A PEM file cannot be read, or has not the expected content.
-    #[error("{}: {source}", path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        source: rustls::pki_types::pem::Error,
-    },
-    /// A PEM file contains no certificate.
-    #[error("{}: no certificate in it", path.display())]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The expected server name is neither a DNS name nor an address.
-    #[error("`{name}` is not a server name")]
-    ServerName {
-        /// The name.
-        name: String,
-    },
-    /// Certificate and key do not match, or rustls does not accept them.
-    #[error(transparent)]
-    Rustls(#[from] rustls::Error),
-    /// The certificate authority for clients cannot be used.
-    #[error("client certificate authority: {0}")]
-    ClientAuthority(#[from] rustls::client::VerifierBuilderError),
-}
-
-/// TLS for diallers: for `LinkOptions::tls` and `Cluster::tls`. Cheap to clone.
+/// TLS for diallers: for [`Access::tls`](crate::Access::tls). Cheap to clone; clones share their
+/// certificates.
 #[derive(Clone)]
 pub struct TlsDialer {
-    config: Arc<ClientConfig>,
+    loaded: Arc<Loaded<ClientConfig>>,
     server_name: Option<ServerName<'static>>,
 }
 
@@ -61,22 +34,39 @@ impl TlsDialer {
         server_name: Option<&str>,
         identity: Option<(&Path, &Path)>,
     ) -> Result<TlsDialer, TlsError> {
+        TlsDialer::load(Authority::File(authority.to_owned()), server_name, identity)
+    }
+
+    /// Trusts servers that the system trusts, and is otherwise like
+    /// [`from_pem`](TlsDialer::from_pem): for servers with a public certificate. On Unix the file is
+    /// the system's bundle, or that of `$SSL_CERT_FILE`.
+    pub fn from_system(
+        server_name: Option<&str>,
+        identity: Option<(&Path, &Path)>,
+    ) -> Result<TlsDialer, TlsError> {
+        TlsDialer::load(Authority::System, server_name, identity)
+    }
+
+    fn load(
+        authority: Authority,
+        server_name: Option<&str>,
+        identity: Option<(&Path, &Path)>,
+    ) -> Result<TlsDialer, TlsError> {
         let server_name = server_name
             .map(|name| {
                 ServerName::try_from(name.to_owned())
                     .map_err(|_| TlsError::ServerName { name: name.to_owned() })
             })
             .transpose()?;
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots(authority)?);
-        let config = match identity {
-            None => builder.with_no_client_auth(),
-            Some((chain, key)) => {
-                builder.with_client_auth_cert(certificates(chain)?, private_key(key)?)?
-            }
-        };
-        Ok(TlsDialer { config: Arc::new(config), server_name })
+        let files = PemFiles::new(Some(authority), identity);
+        Ok(TlsDialer { loaded: Arc::new(Loaded::new(files, client_config)?), server_name })
+    }
+
+    /// Reads the files again; if they have changed, new links use the new certificates, and open
+    /// links stay. True if they have changed. On an error the old certificates stay in use: try
+    /// again, as the files may be written one after the other. Reads on the calling thread.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        self.loaded.reload()
     }
 
     pub(crate) async fn connect(
@@ -94,15 +84,16 @@ impl TlsDialer {
             }
             (None, None) => address.ip().into(),
         };
-        let connector = tokio_rustls::TlsConnector::from(self.config.clone());
+        let connector = tokio_rustls::TlsConnector::from(self.loaded.config());
         Ok(connector.connect(name, stream).await?.into())
     }
 }
 
-/// TLS for listeners: for the `tls` of a publisher's and a replica's options. Cheap to clone.
+/// TLS for listeners: for the `tls` of a publisher's and a replica's options. Cheap to clone;
+/// clones share their certificates.
 #[derive(Clone)]
 pub struct TlsAcceptor {
-    config: Arc<ServerConfig>,
+    loaded: Arc<Loaded<ServerConfig>>,
 }
 
 impl TlsAcceptor {
@@ -114,65 +105,96 @@ impl TlsAcceptor {
         key: &Path,
         client_authority: Option<&Path>,
     ) -> Result<TlsAcceptor, TlsError> {
-        let builder = ServerConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?;
-        let builder = match client_authority {
-            None => builder.with_no_client_auth(),
-            Some(authority) => builder.with_client_cert_verifier(
-                WebPkiClientVerifier::builder_with_provider(roots(authority)?.into(), provider())
-                    .build()?,
-            ),
-        };
-        let config = builder.with_single_cert(certificates(chain)?, private_key(key)?)?;
-        Ok(TlsAcceptor { config: Arc::new(config) })
+        let authority = client_authority.map(|file| Authority::File(file.to_owned()));
+        let files = PemFiles::new(authority, Some((chain, key)));
+        Ok(TlsAcceptor { loaded: Arc::new(Loaded::new(files, server_config)?) })
+    }
+
+    /// Reads the files again; if they have changed, new links use the new certificates, and open
+    /// links stay. True if they have changed. On an error the old certificates stay in use: try
+    /// again, as the files may be written one after the other. Reads on the calling thread.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        self.loaded.reload()
     }
 
     pub(crate) async fn accept(
         &self,
         stream: MeteredStream,
     ) -> io::Result<TlsStream<MeteredStream>> {
-        let acceptor = tokio_rustls::TlsAcceptor::from(self.config.clone());
+        let acceptor = tokio_rustls::TlsAcceptor::from(self.loaded.config());
         Ok(acceptor.accept(stream).await?.into())
     }
+}
+
+/// A configuration of rustls, and the files it was built from.
+struct Loaded<C> {
+    files: PemFiles,
+    build: fn(Contents) -> Result<C, TlsError>,
+    current: Mutex<(Fingerprint, Arc<C>)>,
+}
+
+impl<C> Loaded<C> {
+    fn new(files: PemFiles, build: fn(Contents) -> Result<C, TlsError>) -> Result<Self, TlsError> {
+        let (fingerprint, contents) = files.read()?;
+        let current = Mutex::new((fingerprint, Arc::new(build(contents)?)));
+        Ok(Loaded { files, build, current })
+    }
+
+    fn config(&self) -> Arc<C> {
+        self.current.lock().1.clone()
+    }
+
+    fn reload(&self) -> Result<bool, TlsError> {
+        let (fingerprint, contents) = self.files.read()?;
+        if self.current.lock().0 == fingerprint {
+            return Ok(false);
+        }
+        // A new configuration resumes no session of the old one: a client whose authority was
+        // replaced has to show a new certificate.
+        let config = Arc::new((self.build)(contents)?);
+        *self.current.lock() = (fingerprint, config);
+        Ok(true)
+    }
+}
+
+fn client_config(contents: Contents) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(contents.authority.unwrap_or_else(RootCertStore::empty));
+    Ok(match contents.identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
+    })
+}
+
+fn server_config(contents: Contents) -> Result<ServerConfig, TlsError> {
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match contents.authority {
+        None => builder.with_no_client_auth(),
+        Some(authority) => builder.with_client_cert_verifier(
+            WebPkiClientVerifier::builder_with_provider(authority.into(), provider()).build()?,
+        ),
+    };
+    let (chain, key) = contents.identity.ok_or(TlsError::NoIdentity)?;
+    Ok(builder.with_single_cert(chain, key)?)
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn roots(authority: &Path) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(authority)? {
-        roots.add(certificate)?;
-    }
-    Ok(roots)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |source| TlsError::Pem { path: path.to_owned(), source };
-    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(failed)?
-        .collect::<Result<_, _>>()
-        .map_err(failed)?;
-    if certificates.is_empty() {
-        return Err(TlsError::NoCertificate { path: path.to_owned() });
-    }
-    Ok(certificates)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
-}
-
 impl std::fmt::Debug for TlsDialer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsDialer").field("server_name", &self.server_name).finish_non_exhaustive()
+        f.debug_struct("TlsDialer")
+            .field("files", &self.loaded.files)
+            .field("server_name", &self.server_name)
+            .finish()
     }
 }
 
 impl std::fmt::Debug for TlsAcceptor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsAcceptor").finish_non_exhaustive()
+        f.debug_struct("TlsAcceptor").field("files", &self.loaded.files).finish()
     }
 }

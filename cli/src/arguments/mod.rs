@@ -25,7 +25,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::completion::Shell;
-use crate::config::ConfigOverrides;
+use crate::config::{ConfigOverrides, TlsFlags};
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
 use crate::time::parse_duration;
@@ -93,6 +93,54 @@ pub(crate) struct Global {
     /// ~/.config/longshore/config.toml, /etc/longshore/config.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     config: Option<PathBuf>,
+    /// The name of the cluster: servers of another refuse the link [default: $LONGSHORE_CLUSTER, the
+    /// context, the configuration file]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        hide_short_help = true,
+        help_heading = "Options of every command"
+    )]
+    cluster: Option<String>,
+    /// The PEM file of the authority that signs the servers' certificates, or system for those that
+    /// the machine trusts [default: $LONGSHORE_TLS_CA, the context, the configuration file]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "Options of every command"
+    )]
+    tls_ca: Option<String>,
+    /// The PEM file of this process's certificate [default: $LONGSHORE_TLS_CERTIFICATE, …]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "Options of every command"
+    )]
+    tls_certificate: Option<String>,
+    /// The PEM file of its private key [default: $LONGSHORE_TLS_KEY, …]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        hide_short_help = true,
+        help_heading = "Options of every command"
+    )]
+    tls_key: Option<String>,
+    /// The name in the servers' certificates, if it is not the one that is dialled [default:
+    /// $LONGSHORE_TLS_SERVER_NAME, …]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        hide_short_help = true,
+        help_heading = "Options of every command"
+    )]
+    tls_server_name: Option<String>,
     /// Print JSON
     #[arg(long, global = true, help_heading = "Options of every command")]
     pub(crate) json: bool,
@@ -127,6 +175,13 @@ impl Global {
         ConfigOverrides {
             resolvers: self.resolver.clone(),
             context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            tls: TlsFlags {
+                ca: self.tls_ca.clone(),
+                certificate: self.tls_certificate.clone(),
+                key: self.tls_key.clone(),
+                server_name: self.tls_server_name.clone(),
+            },
             config: self.config.clone(),
             ignore_selected: command.is_service(),
             log: self.log.clone(),

@@ -35,6 +35,10 @@ pub(crate) struct Up {
     /// files are moved to lost/
     #[arg(long)]
     pub(crate) accept_loss: bool,
+    /// Require TLS, with certificates for this machine that it makes in DIR-tls, beside the data
+    /// directory, and print the configuration file that clients need
+    #[arg(long)]
+    pub(crate) tls_dev: bool,
 }
 
 #[derive(Args, Debug)]

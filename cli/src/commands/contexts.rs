@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::arguments::{ContextAction, ContextCommand};
 use crate::config::{
-    Config, ConfigOverrides, Contexts, NamedContext, Origin, check_replicas, contexts,
+    Config, ConfigOverrides, ContextKeys, Contexts, NamedContext, Origin, TlsFlags, check_replicas,
+    cluster_name, contexts,
 };
 use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
 use crate::output::Table;
@@ -20,7 +21,7 @@ pub(crate) fn run(arguments: ContextCommand, mut context: Context) -> anyhow::Re
             };
             let replicas =
                 check_replicas(replicas).map_err(|why| UsageError(format!("--resolver: {why}")))?;
-            stored.add(&name, &replicas, replace).map_err(failed)?;
+            stored.add(&name, &replicas, &keys(&context.overrides)?, replace).map_err(failed)?;
             if select {
                 stored.select(&name).map_err(failed)?;
             }
@@ -70,6 +71,29 @@ fn warn_if_overridden(selected: &str, overrides: &ConfigOverrides) {
         variable => variable,
     };
     report_warning!("{origin} takes precedence here: commands do not use context {selected}");
+}
+
+/// What the flags say of the system beside its replicas. Files get absolute paths: commands are
+/// typed in any folder.
+fn keys(overrides: &ConfigOverrides) -> anyhow::Result<ContextKeys> {
+    let cluster = overrides.cluster.clone().map(cluster_name).transpose().map_err(UsageError)?;
+    let TlsFlags { ca, certificate, key, server_name } = &overrides.tls;
+    let mut tls = Vec::new();
+    for (name, given) in [("ca", ca), ("certificate", certificate), ("key", key)] {
+        match given {
+            None => {}
+            Some(text) if name == "ca" && text == "system" => tls.push((name, text.clone())),
+            Some(file) => {
+                let path = std::path::absolute(file)?;
+                let path = path.to_str().ok_or_else(|| {
+                    UsageError(format!("{file} is in a folder whose name is not UTF-8"))
+                })?;
+                tls.push((name, path.to_owned()));
+            }
+        }
+    }
+    tls.extend(server_name.clone().map(|name| ("server_name", name)));
+    Ok(ContextKeys { cluster, tls })
 }
 
 fn failed(why: String) -> Failure {
@@ -132,15 +156,23 @@ fn show(stored: &Contexts, name: Option<String>, context: &mut Context) -> anyho
             None => anyhow::bail!("no context is selected; select one: longshore context use NAME"),
         },
     };
-    let NamedContext { name, resolvers } = stored.read(&name).map_err(failed)?;
+    let stored = stored.read(&name).map_err(failed)?;
+    let others = stored.other_keys();
+    let NamedContext { name, resolvers, .. } = stored;
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "name": name, "resolvers": resolvers.value, "from": resolvers.origin.to_string(),
+            "keys": others.into_iter().map(|(key, setting)| {
+                json!({ "key": key, "value": setting.value, "from": setting.origin.to_string() })
+            }).collect::<Vec<_>>(),
         }))?;
     } else {
         let mut table = Table::new(&["key", "value", "from"]);
         let list = resolvers.value.join(",");
         table.row(["resolvers".to_owned(), list, resolvers.origin.to_string()]);
+        for (key, setting) in others {
+            table.row([key.to_owned(), setting.value, setting.origin.to_string()]);
+        }
         context.output.table(&table)?;
     }
     Ok(())

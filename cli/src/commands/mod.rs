@@ -10,6 +10,7 @@ mod contexts;
 mod dead;
 #[cfg(feature = "demo")]
 mod demo;
+mod dev_tls;
 mod drain;
 pub(crate) mod enqueue;
 mod forget;
@@ -58,6 +59,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::logging::LogFilter;
 use crate::output::Output;
 use crate::time::show_duration;
+use crate::tls::Tls;
 
 /// The memory bounds of a service's links as JSON.
 fn memory_json(bounds: &MemoryBounds) -> Value {
@@ -80,13 +82,14 @@ pub(crate) struct Context {
     pub(crate) deadline: Deadline,
     /// A replica that is silent is given up within seconds.
     pub(crate) links_within_seconds: bool,
+    /// The TLS of its links.
+    pub(crate) tls: Tls,
 }
 
 impl Context {
     /// The configured resolver.
     pub(crate) fn cluster(&self) -> Cluster {
-        let mut cluster = Cluster::from(self.config.resolvers.value.join(","));
-        cluster.timing = self.config.timing();
+        let mut cluster = self.tls.cluster(&self.config);
         if self.links_within_seconds {
             link_within_seconds(&mut cluster.timing);
         }
@@ -179,6 +182,7 @@ pub(crate) async fn run(command: Command, mut context: Context) -> anyhow::Resul
     context.links_within_seconds = command.is_one_shot();
     let fails_without_resolver = command.fails_without_resolver();
     let unreachable = unreachable(context.cluster());
+    tokio::spawn(context.tls.clone().keep_fresh());
     if command.waits_for_resolver() {
         tokio::spawn(report_wait_for_resolver(context.cluster()));
     }

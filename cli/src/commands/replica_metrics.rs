@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use longshore::protocol::limits::NAME_BYTES_MAX;
 use longshore::values::Values;
 use longshore::values::metrics::{MetricSample, MetricSource, metrics_path, serve_metrics};
-use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, Value, ValuePublisher};
+use longshore::{
+    Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, TlsAcceptor, Value, ValuePublisher,
+};
 use tokio::task::JoinHandle;
 
 use super::Context;
@@ -70,15 +72,13 @@ pub(super) async fn publisher(
             ip if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             ip => ip,
         };
-        let timing = cluster.timing;
-        cluster = Cluster::new([SocketAddr::new(ip, replica.port()).to_string()]);
-        cluster.timing = timing;
+        cluster.replicas = vec![SocketAddr::new(ip, replica.port()).to_string()];
     }
     let mut name = format!("replica-{name}");
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    open(name, listen, cluster, insecure, budget).await.map(Some)
+    open(name, listen, cluster, context.tls.acceptor()?, insecure, budget).await.map(Some)
 }
 
 /// Opens a publisher for replica metrics only.
@@ -86,10 +86,11 @@ pub(super) async fn open(
     name: String,
     listen: SocketAddr,
     cluster: Cluster,
+    tls: Option<TlsAcceptor>,
     insecure: bool,
     budget: FrameBudget,
 ) -> anyhow::Result<ValuePublisher> {
-    let publisher = ValuePublisher::builder().name(name).listen(listen).insecure(insecure);
+    let publisher = ValuePublisher::builder().name(name).listen(listen).tls(tls).insecure(insecure);
     let publisher = publisher.budget(budget).connections_max(CONNECTIONS_MAX);
     Ok(publisher.connect(cluster).await?)
 }

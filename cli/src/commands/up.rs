@@ -12,9 +12,12 @@ use longshore::{
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::dev_tls::DevTls;
 use super::{Context, publisher, replica_metrics, resolver};
 use crate::arguments::Up;
 use crate::config::ReplicaMetrics;
+use crate::failure::UsageError;
+use crate::output::shell_word;
 use crate::registration::Registration;
 use crate::service_manager::{self, Health};
 use crate::signals::StopSignal;
@@ -25,6 +28,7 @@ const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
+    let dev_tls = dev_tls(&arguments, &mut context)?;
     let mut options = options(&arguments, &context)?;
     let (data, budget) = (options.publisher.data.clone(), options.publisher.frame_budget());
     // All links share one budget for received frames.
@@ -39,7 +43,17 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
     let metrics = serve_metrics(&system, &context, budget).await?;
     // The start has waited until its replicas know the publisher.
     let registration = Registration::of(system.publisher().registration());
-    print_ready(&system, &data, memory_bound(&system, memory), &registration, &mut context)?;
+    let cluster = system.cluster();
+    let config =
+        dev_tls.as_ref().map(|dev| dev.write_config(&cluster.replicas, &cluster.access.cluster));
+    let ready = Ready {
+        system: &system,
+        data: &data,
+        memory: memory_bound(&system, memory),
+        registration: &registration,
+        config: config.transpose()?,
+    };
+    ready.print(&mut context)?;
     service_manager::ready(registration.brief()).await;
     let checks = {
         let health = system.publisher().health_handle();
@@ -84,9 +98,29 @@ async fn check(health: HealthHandle, replicas: Vec<StatusHandle>, status: String
     }
 }
 
+/// The certificates of `--tls-dev`, which are then those of this process.
+fn dev_tls(arguments: &Up, context: &mut Context) -> anyhow::Result<Option<DevTls>> {
+    if !arguments.tls_dev {
+        return Ok(None);
+    }
+    if context.config.tls.is_on() {
+        let what = "--tls-dev makes its own certificates, and the configuration names others; \
+                    leave one of them out";
+        return Err(UsageError(what.to_owned()).into());
+    }
+    let data = publisher::absolute(context.config.data_dir(arguments.data.clone())?)?;
+    // Beside it: a new journal takes only an empty directory.
+    let mut folder = data.into_os_string();
+    folder.push("-tls");
+    let made = DevTls::prepare(FilePath::new(&folder))?;
+    context.tls = made.tls.clone();
+    Ok(Some(made))
+}
+
 fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
     let data = publisher::absolute(context.config.data_dir(arguments.data.clone())?)?;
     let mut replicas = Vec::new();
+    let tls = context.tls.acceptor()?;
     for nth in 0..arguments.replicas {
         // With port 0 every replica picks a free port.
         let port = match arguments.resolver_port {
@@ -94,14 +128,21 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
             first => first.checked_add(nth).context("the replicas' ports exceed 65535")?,
         };
         let name = replica_name(nth.into());
-        let options = ServerOptions { name, fresh: true, ..context.config.server_options() };
+        let options = ServerOptions {
+            name,
+            fresh: true,
+            tls: tls.clone(),
+            ..context.config.server_options()
+        };
         replicas.push((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), options));
     }
     let mut publisher = context.config.publisher_options(data);
     publisher.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.publisher_port));
     publisher.defaults = vec![Path::root()];
     publisher.accept_loss = arguments.accept_loss;
-    Ok(SystemOptions { replicas, timing: context.config.timing(), publisher })
+    publisher.tls = tls;
+    let access = context.tls.access(&context.config);
+    Ok(SystemOptions { replicas, timing: context.config.timing(), access, publisher })
 }
 
 fn replica_name(nth: usize) -> String {
@@ -120,7 +161,8 @@ async fn serve_metrics(
         ReplicaMetrics::Automatic => (system.publisher().values(), None),
         ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
-            let own = replica_metrics::open(name, listen, system.cluster(), insecure, budget).await;
+            let (cluster, tls) = (system.cluster(), context.tls.acceptor()?);
+            let own = replica_metrics::open(name, listen, cluster, tls, insecure, budget).await;
             let own = own.with_context(|| {
                 format!(
                     "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; \
@@ -149,35 +191,47 @@ fn memory_bound(system: &System, frames: usize) -> usize {
     services.map(without_frames).fold(frames, usize::saturating_add)
 }
 
-fn print_ready(
-    system: &System,
-    data: &FilePath,
+/// What a start reports.
+struct Ready<'a> {
+    system: &'a System,
+    data: &'a FilePath,
     memory: usize,
-    registration: &Registration,
-    context: &mut Context,
-) -> anyhow::Result<()> {
-    let (publisher, resolvers) = (system.publisher(), system.cluster().replicas);
-    let (address, data) = (publisher.address().to_string(), data.display());
-    if context.output.is_json() {
-        return Ok(context.output.json(&json!({
-            "ready": "up", "resolvers": resolvers, "address": address,
-            "publisher": publisher.info().id.to_string(), "data": data.to_string(),
-            "registered": registration.json(),
-            "recovered": publisher::recovered_json(publisher.opened()),
-            "memory_max_bytes": memory,
-        }))?);
+    registration: &'a Registration,
+    /// The configuration of its clients, with `--tls-dev`.
+    config: Option<&'a FilePath>,
+}
+
+impl Ready<'_> {
+    fn print(self, context: &mut Context) -> anyhow::Result<()> {
+        let Ready { system, data, memory, registration, config } = self;
+        let (publisher, resolvers) = (system.publisher(), system.cluster().replicas);
+        let (address, data) = (publisher.address().to_string(), data.display());
+        let config = config.map(|file| file.display().to_string());
+        if context.output.is_json() {
+            return Ok(context.output.json(&json!({
+                "ready": "up", "resolvers": resolvers, "address": address,
+                "publisher": publisher.info().id.to_string(), "data": data.to_string(),
+                "registered": registration.json(), "config": config,
+                "recovered": publisher::recovered_json(publisher.opened()),
+                "memory_max_bytes": memory,
+            }))?);
+        }
+        // The flag that a command in another terminal needs to find this system.
+        let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
+        let resolvers = resolvers.join(",");
+        let at = match config {
+            Some(file) => format!(" --config {}", shell_word(&file)),
+            None if named => String::new(),
+            None => format!(" --resolver {resolvers}"),
+        };
+        context.output.lines(format!(
+            "ready\n  resolver   {resolvers}\n  publisher  {address}, {}\n  data       {data}\n  \
+             memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
+             longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+            registration.brief(),
+            memory.div_ceil(1 << 20),
+            publisher::recovered_lines(publisher.opened()),
+        ))?;
+        Ok(())
     }
-    // The flag that a command in another terminal needs to find this system.
-    let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
-    let resolvers = resolvers.join(",");
-    let at = if named { String::new() } else { format!(" --resolver {resolvers}") };
-    context.output.lines(format!(
-        "ready\n  resolver   {resolvers}\n  publisher  {address}, {}\n  data       {data}\n  \
-         memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
-         longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
-        registration.brief(),
-        memory.div_ceil(1 << 20),
-        publisher::recovered_lines(publisher.opened()),
-    ))?;
-    Ok(())
 }

@@ -12,6 +12,7 @@ use longshore::{Cluster, Glob, Path, PathListed, Queues, ReadClient, Subscriber}
 use crate::commands::sys::{bases, below, read, text};
 use crate::config::{self, Config, ConfigOverrides};
 use crate::output::shell_word;
+use crate::tls::Tls;
 
 /// The longest time that a person waits for a completion.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -94,8 +95,7 @@ fn candidates(names: impl IntoIterator<Item = String>, typed: &str) -> Vec<Compl
 fn ask<T, F: Future<Output = Option<T>>>(query: impl FnOnce(Cluster) -> F) -> Option<T> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let config = Config::load(&overrides(&words)).ok()?;
-    let mut cluster = Cluster::from(config.resolvers.value.join(","));
-    cluster.timing = config.timing();
+    let cluster = Tls::load(&config.tls).ok()?.cluster(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let answer =
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, query(cluster)).await.ok() });

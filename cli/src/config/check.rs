@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::values::{ExactDuration, ReplicaMetrics};
-use super::{Config, Origin, Setting};
+use super::{Authority, ClientCertificates, Config, Origin, Setting};
 
 /// Checks the keys that every command reads.
 pub(super) fn cluster(config: &Config) -> Result<(), String> {
@@ -24,6 +24,21 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
                 most.origin,
             ),
         ));
+    }
+    let tls = &config.tls;
+    if let (Some(_), None) | (None, Some(_)) = (&tls.certificate.value, &tls.key.value) {
+        let (key, at, other) = match tls.key.value {
+            None => ("tls.certificate", &tls.certificate, "tls.key"),
+            Some(_) => ("tls.key", &tls.key, "tls.certificate"),
+        };
+        return Err(wrong(key, at, &format!("a certificate and its key go together; set {other}")));
+    }
+    if let (Some(ClientCertificates::Required), None | Some(Authority::System)) =
+        (tls.client_certificates.value, &tls.ca.value)
+    {
+        let what = "anyone can have a certificate that the machine trusts; set tls.ca to the file \
+                    of the authority that signs the clients' certificates";
+        return Err(wrong("tls.client_certificates", &tls.client_certificates, what));
     }
     let resolver = &config.resolver;
     let (writers, tools) = (&resolver.writers_reserved, &resolver.tools_reserved);
@@ -67,14 +82,15 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             .into_iter()
             .chain(of_metrics)
     {
-        if !insecure && !is_loopback(listen.value.ip()) {
+        if !insecure && !config.tls.is_on() && !is_loopback(listen.value.ip()) {
             let section = key.split('.').next().unwrap_or(key);
             return Err(wrong(
                 key,
                 listen,
                 &format!(
                     "other machines can reach {}, and nothing is encrypted or authenticated; \
-                     listen on 127.0.0.1, or accept it with {section}.insecure = true",
+                     set tls.certificate and tls.key, listen on 127.0.0.1, or accept it with \
+                     {section}.insecure = true",
                     listen.value
                 ),
             ));

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::file::line_of;
+use super::raw_value::Key;
+use super::tls::TlsSection;
 use super::{Origin, Setting, values};
 
 /// The most bytes of a context's name.
@@ -21,11 +23,16 @@ pub(crate) struct Contexts {
 }
 
 /// A named system.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Debug)]
 pub(crate) struct NamedContext {
     pub(crate) name: String,
+    pub(super) file: PathBuf,
+    /// The text of the file.
+    pub(super) text: String,
     /// The resolver's replicas.
     pub(crate) resolvers: Setting<Vec<String>>,
+    pub(super) cluster: Key<String>,
+    pub(super) tls: TlsSection,
 }
 
 /// A context's file.
@@ -33,6 +40,40 @@ pub(crate) struct NamedContext {
 #[serde(deny_unknown_fields)]
 struct ContextFile {
     resolvers: Spanned<Vec<String>>,
+    #[serde(default)]
+    cluster: Key<String>,
+    #[serde(default)]
+    tls: TlsSection,
+}
+
+impl NamedContext {
+    /// Its keys beside the replicas, as they are written, each with its origin.
+    pub(crate) fn other_keys(&self) -> Vec<(&'static str, Setting<String>)> {
+        let TlsSection { ca, certificate, key, server_name, client_certificates } = &self.tls;
+        let keys = [
+            ("cluster", &self.cluster),
+            ("tls.ca", ca),
+            ("tls.certificate", certificate),
+            ("tls.key", key),
+            ("tls.server_name", server_name),
+            ("tls.client_certificates", client_certificates),
+        ];
+        let written = |(name, key): (&'static str, &Key<String>)| {
+            let key = key.as_ref()?;
+            let line = line_of(&self.text, key.span().start);
+            let origin = Origin::File { file: self.file.clone(), line };
+            Some((name, Setting { value: key.get_ref().text(), origin }))
+        };
+        keys.into_iter().filter_map(written).collect()
+    }
+}
+
+/// What a new context stores beside its replicas, as `KEY = VALUE` of each section.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct ContextKeys {
+    pub(crate) cluster: Option<String>,
+    /// Keys of `[tls]`.
+    pub(crate) tls: Vec<(&'static str, String)>,
 }
 
 impl Contexts {
@@ -80,14 +121,15 @@ impl Contexts {
         };
         let at =
             |offset, why: &str| format!("{}:{}: {why}", file.display(), line_of(&text, offset));
-        let ContextFile { resolvers } = toml::from_str(&text)
+        let ContextFile { resolvers, cluster, tls } = toml::from_str(&text)
             .map_err(|error| at(error.span().map_or(0, |span| span.start), error.message()))?;
         let start = resolvers.span().start;
         let value = values::replicas(resolvers.into_inner())
             .map_err(|why| at(start, &format!("resolvers: {why}")))?;
         let line = line_of(&text, start);
         let origin = Origin::File { file: file.clone(), line };
-        Ok(NamedContext { name, resolvers: Setting { value, origin } })
+        let resolvers = Setting { value, origin };
+        Ok(NamedContext { name, file, text, resolvers, cluster, tls })
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -122,15 +164,14 @@ impl Contexts {
         &self,
         name: &str,
         resolvers: &[String],
+        keys: &ContextKeys,
         replace: bool,
     ) -> Result<(), String> {
         let file = self.file(name);
         if !replace && file.exists() {
             return Err(format!("context {name} exists already; --replace replaces it"));
         }
-        // Addresses need no escapes: `values::replicas` has checked them.
-        let list: Vec<String> = resolvers.iter().map(|one| format!("\"{one}\"")).collect();
-        write_atomically(&file, &format!("resolvers = [{}]\n", list.join(", ")))
+        write_system(&file, resolvers, keys)
     }
 
     /// Selects a context.
@@ -151,6 +192,26 @@ impl Contexts {
             false => Err(self.unknown(name)),
         }
     }
+}
+
+/// Writes a file that names a system: a context, or a configuration.
+pub(crate) fn write_system(
+    file: &Path,
+    resolvers: &[String],
+    keys: &ContextKeys,
+) -> Result<(), String> {
+    // A text of JSON is one of TOML, too.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let list: Vec<String> = resolvers.iter().map(|one| quoted(one)).collect();
+    let mut text = format!("resolvers = [{}]\n", list.join(", "));
+    if let Some(cluster) = &keys.cluster {
+        text += &format!("cluster = {}\n", quoted(cluster));
+    }
+    if !keys.tls.is_empty() {
+        text += "\n[tls]\n";
+        text.extend(keys.tls.iter().map(|(key, value)| format!("{key} = {}\n", quoted(value))));
+    }
+    write_atomically(file, &text)
 }
 
 /// Validates a name: it is part of a file's name, and typed often.
@@ -204,10 +265,15 @@ mod tests {
         assert_eq!((contexts.names().unwrap().len(), contexts.selected().unwrap()), (0, None));
         assert!(contexts.select("prod").unwrap_err().contains("context add prod"));
         let replicas = ["a:4770".to_owned(), "[::1]:4770".to_owned()];
-        contexts.add("prod", &replicas, false).unwrap();
-        contexts.add("dev", &replicas[..1], false).unwrap();
-        assert!(contexts.add("dev", &replicas, false).unwrap_err().contains("--replace"));
-        contexts.add("dev", &replicas[1..], true).unwrap();
+        contexts.add("prod", &replicas, &ContextKeys::default(), false).unwrap();
+        contexts.add("dev", &replicas[..1], &ContextKeys::default(), false).unwrap();
+        assert!(
+            contexts
+                .add("dev", &replicas, &ContextKeys::default(), false)
+                .unwrap_err()
+                .contains("--replace")
+        );
+        contexts.add("dev", &replicas[1..], &ContextKeys::default(), true).unwrap();
         assert_eq!(contexts.names().unwrap(), ["dev", "prod"]);
         assert_eq!(contexts.read("prod").unwrap().resolvers.value, replicas);
         contexts.select("dev").unwrap();

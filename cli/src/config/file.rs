@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::raw_value::{DurationText, Key, shown};
+use super::tls::TlsSection;
 
 /// A configuration file, each value with its position.
 #[derive(Deserialize, Default, Debug)]
@@ -19,6 +20,10 @@ pub(crate) struct ConfigFile {
     pub(crate) log: Key<String>,
     /// The format of log lines: `text` or `json`.
     pub(crate) log_format: Key<String>,
+    /// The name of the cluster.
+    pub(crate) cluster: Key<String>,
+    /// `[tls]`
+    pub(crate) tls: TlsSection,
     /// `[publisher]`
     pub(crate) publisher: PublisherSection,
     /// `[resolver]`
@@ -92,6 +97,7 @@ pub(crate) struct TimingSection {
 /// The sections, with values of any type.
 #[derive(Deserialize)]
 struct Sections {
+    tls: Option<Spanned<toml::Value>>,
     publisher: Option<Spanned<toml::Value>>,
     resolver: Option<Spanned<toml::Value>>,
     timing: Option<Spanned<toml::Value>>,
@@ -103,8 +109,10 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         format!("{}:{line}: {}", file.display(), error.message())
     };
-    let Sections { publisher, resolver, timing } = toml::from_str(text).map_err(named)?;
-    for (key, section) in [("publisher", publisher), ("resolver", resolver), ("timing", timing)] {
+    let Sections { tls, publisher, resolver, timing } = toml::from_str(text).map_err(named)?;
+    let sections =
+        [("tls", tls), ("publisher", publisher), ("resolver", resolver), ("timing", timing)];
+    for (key, section) in sections {
         let Some(section) = section.filter(|section| !section.get_ref().is_table()) else {
             continue;
         };

@@ -8,8 +8,8 @@ use super::file::line_of;
 use super::raw_value::{Key, ValueType};
 use super::resolver_source::{ResolverSource, Sources, resolver_source};
 use super::{
-    ConfigOverrides, Contexts, ENV_CONFIG, ENV_CONTEXT, ENV_RESOLVERS, Environment, Origin,
-    Problem, Setting,
+    ConfigOverrides, Contexts, ENV_CONFIG, ENV_CONTEXT, ENV_RESOLVERS, Environment, NamedContext,
+    Origin, Problem, Setting,
 };
 
 /// The configuration file: its location and text.
@@ -95,6 +95,18 @@ impl Layers<'_> {
         self.pick(key, None, written, read, default)
     }
 
+    /// Resolves a text that the variable or the file sets.
+    pub(super) fn of_text<T: Default>(
+        &self,
+        key: &str,
+        variable: &'static str,
+        written: Key<String>,
+        read: &dyn Fn(String) -> Result<T, String>,
+    ) -> Setting<T> {
+        let of_variable = |value: &OsStr| read(text(value)?.to_owned());
+        self.pick(key, Some((variable, &of_variable)), written, read, T::default())
+    }
+
     /// Resolves a key. A problem names its origin and what was expected.
     pub(super) fn pick<W: ValueType, T>(
         &self,
@@ -136,13 +148,13 @@ impl Layers<'_> {
         read.map_err(problem).ok()
     }
 
-    /// The context in force, and its replicas, if a context names them.
+    /// The context in force, if one names the system.
     pub(super) fn context(
         &self,
         overrides: &ConfigOverrides,
         folder: Option<PathBuf>,
         named_file: bool,
-    ) -> (Setting<Option<String>>, Option<Setting<Vec<String>>>) {
+    ) -> (Setting<Option<String>>, Option<NamedContext>) {
         let none = Setting::default_of(None);
         if overrides.resolvers.is_some() {
             return (none, None);
@@ -179,8 +191,8 @@ impl Layers<'_> {
             .and_then(|contexts| contexts.read(&name.value));
         match read {
             Ok(context) => {
-                let in_force = Setting { value: Some(context.name), origin: name.origin };
-                (in_force, Some(context.resolvers))
+                let value = Some(context.name.clone());
+                (Setting { value, origin: name.origin }, Some(context))
             }
             Err(why) => {
                 let message = format!("{}: {why}", name.origin);

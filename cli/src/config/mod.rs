@@ -13,6 +13,7 @@ mod resolver_source;
 mod rows;
 mod sections;
 mod setting;
+mod tls;
 mod values;
 
 use std::cell::RefCell;
@@ -27,11 +28,14 @@ use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
 };
 
-pub(crate) use contexts::{Contexts, NamedContext, parse_name as parse_context_name};
+pub(crate) use contexts::{
+    ContextKeys, Contexts, NamedContext, parse_name as parse_context_name, write_system,
+};
 pub(crate) use problem::Problem;
 pub(crate) use reload::{ReloadPlan, Service, plan_reload};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
+pub(crate) use tls::{Authority, ClientCertificates, TlsConfig, TlsFlags, cluster_name};
 pub(crate) use values::{
     ReplicaMetrics, parse_address, parse_advertised, parse_durability, replicas as check_replicas,
 };
@@ -50,6 +54,7 @@ pub(crate) const PUBLISHER_PORT: u16 = 4780;
 const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
 const ENV_CONTEXT: &str = "LONGSHORE_CONTEXT";
 const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
+const ENV_CLUSTER: &str = "LONGSHORE_CLUSTER";
 const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
 const ENV_LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
@@ -67,6 +72,10 @@ pub(crate) struct ConfigOverrides {
     pub(crate) context: Option<String>,
     /// Services do not heed the selected context: it is for commands that are typed.
     pub(crate) ignore_selected: bool,
+    /// `--cluster`
+    pub(crate) cluster: Option<String>,
+    /// `--tls-ca` and the others
+    pub(crate) tls: TlsFlags,
     /// `--config`
     pub(crate) config: Option<PathBuf>,
     /// `--log`
@@ -84,6 +93,10 @@ pub(crate) struct Config {
     pub(crate) context: Setting<Option<String>>,
     /// Addresses of the resolver's replicas.
     pub(crate) resolvers: Setting<Vec<String>>,
+    /// The name of the cluster; empty for one without a name.
+    pub(crate) cluster: Setting<String>,
+    /// TLS of all links.
+    pub(crate) tls: TlsConfig,
     /// The directory of the publisher's journal; none if neither it nor a home directory is set.
     pub(crate) data: Setting<Option<PathBuf>>,
     /// The log filter; none: the command's default.
@@ -190,8 +203,17 @@ impl Config {
         let content = source.as_ref().map_or("", |source| source.text.as_str());
         let path = source.as_ref().map_or(FilePath::new(""), |source| source.path.value.as_path());
         let layers = Layers { environment, path, text: content, problems: &problems };
-        let ConfigFile { resolvers, data, log, log_format, publisher, resolver, timing } =
-            file.unwrap_or_default();
+        let ConfigFile {
+            resolvers,
+            cluster,
+            tls,
+            data,
+            log,
+            log_format,
+            publisher,
+            resolver,
+            timing,
+        } = file.unwrap_or_default();
 
         let listed = |value: &OsStr| {
             let list = text(value)?.split(',').map(str::trim).filter(|s| !s.is_empty());
@@ -212,9 +234,28 @@ impl Config {
             values::replicas,
             default_resolver,
         );
+        // A context in force names its system whole: the file's keys are of another. One that the
+        // command line names precedes the environment, too.
+        let (of_context, place, cluster, tls) = match of_context {
+            None => (None, None, cluster, tls),
+            Some(NamedContext { resolvers, file, text, cluster, tls, .. }) => {
+                (Some(resolvers), Some((file, text)), cluster, tls)
+            }
+        };
+        let no_variables = Environment::new();
+        let system = match &place {
+            None => Layers { environment, path, text: content, problems: &problems },
+            Some((path, text)) => {
+                let environment =
+                    if overrides.context.is_some() { &no_variables } else { environment };
+                Layers { environment, path, text, problems: &problems }
+            }
+        };
         let mut config = Config {
             context,
             resolvers: of_context.unwrap_or(of_layers),
+            cluster: system.of_text("cluster", ENV_CLUSTER, cluster, &cluster_name),
+            tls: TlsConfig::resolve(&system, tls, &overrides.tls, home),
             data: layers.pick(
                 "data",
                 Some((ENV_DATA, &|value| Ok(Some(PathBuf::from(value))))),
@@ -244,6 +285,10 @@ impl Config {
         if let Some(list) = overrides.resolvers.clone() {
             let list = layers.flag("resolvers", "--resolver", values::replicas(list));
             config.resolvers = config.resolvers.or_flag(list, "--resolver");
+        }
+        if let Some(name) = overrides.cluster.clone() {
+            let name = layers.flag("cluster", "--cluster", cluster_name(name));
+            config.cluster = config.cluster.or_flag(name, "--cluster");
         }
         if let Some(filter) = overrides.log.clone() {
             let filter = layers.flag("log", "--log", values::log_filter(filter));
@@ -298,6 +343,7 @@ impl Config {
             paths_max,
             budget: FrameBudget::new(self.resolver.received_bytes_max.value),
             insecure: self.resolver.insecure.value,
+            cluster: self.cluster.value.clone(),
             ..ServerOptions::default()
         }
     }

@@ -13,7 +13,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// A problem without one key.
-    pub(super) fn of_several_keys(message: String) -> Problem {
+    pub(crate) fn of_several_keys(message: String) -> Problem {
         Problem { key: None, origin: String::new(), message }
     }
 }

@@ -44,6 +44,16 @@ impl<T: ValueType> RawValue<T> {
     }
 }
 
+impl RawValue<String> {
+    /// The text, or another value as it would be written.
+    pub(super) fn text(&self) -> String {
+        match self {
+            RawValue::Expected(text) => text.clone(),
+            RawValue::Other(value) => shown(value),
+        }
+    }
+}
+
 /// A value on one line.
 pub(super) fn shown(value: &Value) -> String {
     match value {

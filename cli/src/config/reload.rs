@@ -52,6 +52,10 @@ pub(crate) fn plan_reload(
 
 /// Whether a service reads a key.
 fn concerns(service: Service, key: &str) -> bool {
+    // The files of `[tls]` are read again; which files these are needs a restart.
+    if key == "cluster" || key.starts_with("tls.") {
+        return true;
+    }
     match service {
         Service::Resolver => {
             let of_server = [

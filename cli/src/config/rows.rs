@@ -1,10 +1,15 @@
 //! Every key with its value and origin, as `longshore config` prints them and a reload compares
 //! them.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use super::values::{ExactDuration, ReplicaMetrics};
-use super::{Config, PublisherConfig, ResolverConfig, Setting, TimingConfig};
+use super::{
+    Authority, ClientCertificates, Config, PublisherConfig, ResolverConfig, Setting, TimingConfig,
+    TlsConfig,
+};
 
 /// A key with its value.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,7 +31,8 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
-            Value::Null if self.key == "context" => "(none)".to_owned(),
+            Value::Null if ["context", "cluster"].contains(&self.key) => "(none)".to_owned(),
+            Value::Null if self.key.starts_with("tls.") => "(none)".to_owned(),
             Value::Null if self.key == "data" => "(required: there is no $HOME)".to_owned(),
             Value::Null => "(the command's default)".to_owned(),
             other => other.to_string(),
@@ -36,19 +42,51 @@ impl Row {
 
 /// All keys.
 pub(crate) fn rows(config: &Config) -> Vec<Row> {
-    let Config { context, resolvers, data, log, log_format, publisher, resolver, timing, file: _ } =
-        config;
+    let Config {
+        context,
+        resolvers,
+        cluster,
+        tls,
+        data,
+        log,
+        log_format,
+        publisher,
+        resolver,
+        timing,
+        file: _,
+    } = config;
     let mut rows = vec![
         row("context", context, |v| json!(v)),
         row("resolvers", resolvers, |v| json!(v)),
+        row("cluster", cluster, |v| if v.is_empty() { Value::Null } else { json!(v) }),
         row("data", data, |v| json!(v.as_ref().map(|v| v.display().to_string()))),
         row("log", log, |v| json!(v)),
         row("log_format", log_format, |v| json!(v.name())),
     ];
+    rows.extend(of_tls(tls));
     rows.extend(of_publisher(publisher));
     rows.extend(of_resolver(resolver));
     rows.extend(of_timing(timing));
     rows
+}
+
+fn of_tls(tls: &TlsConfig) -> [Row; 5] {
+    let path = |v: &Option<PathBuf>| json!(v.as_ref().map(|v| v.display().to_string()));
+    [
+        row("tls.ca", &tls.ca, |v| match v {
+            None => Value::Null,
+            Some(Authority::System) => json!("system"),
+            Some(Authority::File(file)) => json!(file.display().to_string()),
+        }),
+        row("tls.certificate", &tls.certificate, path),
+        row("tls.key", &tls.key, path),
+        row("tls.server_name", &tls.server_name, |v| json!(v)),
+        row("tls.client_certificates", &tls.client_certificates, |v| match v {
+            None => Value::Null,
+            Some(ClientCertificates::Required) => json!("required"),
+            Some(ClientCertificates::Off) => json!("off"),
+        }),
+    ]
 }
 
 fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {

@@ -190,6 +190,8 @@ fn documented_configuration_parses_and_lists_every_key() {
         let is_key = row.key != "context";
         assert!(!is_key || row.origin.contains("config.toml:"), "{} is not in it", row.key);
         let differs = not_default.contains(&row.key)
+            || row.key == "cluster"
+            || row.key.starts_with("tls.")
             || row.key.starts_with("publisher.defaults")
             || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
         assert!(differs || row.value == default.value, "{} is not the default", row.key);
@@ -366,7 +368,7 @@ fn a_context_names_the_replicas_unless_something_closer_does() {
     let home = folder.path().join("longshore");
     let contexts = Contexts::in_folder(home.clone());
     for name in ["prod", "test"] {
-        contexts.add(name, &[format!("{name}:4770")], false).unwrap();
+        contexts.add(name, &[format!("{name}:4770")], &ContextKeys::default(), false).unwrap();
     }
     contexts.select("prod").unwrap();
     std::fs::write(home.join("config.toml"), "resolvers = ['file:4770']\n").unwrap();

@@ -12,7 +12,8 @@ use std::time::Duration;
 use common::{CommandOutput, longshore, run};
 use longshore::protocol::{Handshake, LinkTiming, Role, SessionId};
 use longshore_transport::{
-    DialError, Identity, Link, LinkOptions, Listener, ListenerOptions, TlsAcceptor, TlsDialer, dial,
+    Access, DialError, Identity, Link, LinkOptions, Listener, ListenerOptions, TlsAcceptor,
+    TlsDialer, dial,
 };
 
 fn cert(folder: &Path, arguments: &[&str]) -> CommandOutput {
@@ -42,7 +43,8 @@ async fn dialled(
 ) -> Result<Link, DialError> {
     let identity = identity.as_ref().map(|(pem, key)| (pem.as_path(), key.as_path()));
     let tls = TlsDialer::from_pem(&authority.join("ca.pem"), None, identity).unwrap();
-    let options = LinkOptions { tls: Some(tls), ..LinkOptions::default() };
+    let access = Access { tls: Some(tls), ..Access::default() };
+    let options = LinkOptions::default().or_access(&access);
     let handshake = Handshake::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
     let dialled = dial(address, &handshake, &options);
     tokio::time::timeout(Duration::from_secs(20), dialled).await.unwrap()

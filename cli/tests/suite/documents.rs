@@ -70,7 +70,9 @@ fn replay(page: &str, at_least: usize) {
 fn run(step: &Step, system: &System, folder: &Path) -> (i32, Vec<String>) {
     let output = shell(&format!("{{ {}\n}} 2>&1", step.command), system, folder).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output.status.code().unwrap_or(-1), text.lines().map(words).collect())
+    // A busy machine takes long enough for a line about the progress.
+    let printed = text.lines().filter(|line| !line.starts_with("working: "));
+    (output.status.code().unwrap_or(-1), printed.map(words).collect())
 }
 
 /// A shell with the program in its path.

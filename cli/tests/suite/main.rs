@@ -33,6 +33,7 @@ mod replica_faults;
 mod service_manager;
 mod stopped_subscribers;
 mod terminals;
+mod tls;
 mod top;
 mod units;
 mod values;

@@ -185,7 +185,9 @@ impl Queues {
 
 impl QueuesBuilder {
     /// Creates the client: see [`Queues::connect`]. Needs a tokio runtime.
-    pub fn connect(self, cluster: impl Into<Cluster>) -> Queues {
+    pub fn connect(mut self, cluster: impl Into<Cluster>) -> Queues {
+        let cluster = cluster.into();
+        self.link = self.link.or_access(&cluster.access);
         let resolver = ReadClient::builder().name(&self.name).connect(cluster);
         Queues::start(Directory::Resolver(resolver), self)
     }

@@ -63,9 +63,9 @@ impl ValuePublisherBuilder {
         self
     }
 
-    /// Requires TLS on every link.
-    pub fn tls(mut self, tls: TlsAcceptor) -> Self {
-        self.listener.tls = Some(tls);
+    /// Requires TLS on every link. None by default.
+    pub fn tls(mut self, tls: impl Into<Option<TlsAcceptor>>) -> Self {
+        self.listener.tls = tls.into();
         self
     }
 
@@ -100,7 +100,9 @@ impl ValuePublisherBuilder {
         self,
         cluster: impl Into<Cluster>,
     ) -> Result<ValuePublisher, ValuePublisherError> {
-        let ValuePublisherBuilder { name, listen, advertise, usual, listener } = self;
+        let ValuePublisherBuilder { name, listen, advertise, usual, mut listener } = self;
+        let cluster = cluster.into();
+        listener.cluster.clone_from(&cluster.access.cluster);
         check_name(&name)?;
         if listen.ip().is_unspecified() && advertise.is_empty() {
             return Err(ValuePublisherError::NeedsAdvertise(listen));

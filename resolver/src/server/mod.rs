@@ -91,6 +91,8 @@ pub struct ServerOptions {
     pub budget: FrameBudget,
     /// Allows an address that other machines can reach, without TLS. False by default.
     pub insecure: bool,
+    /// The name of its cluster: diallers that name another are refused. Empty by default.
+    pub cluster: String,
     /// TLS, for every connection. None by default.
     pub tls: Option<TlsAcceptor>,
 }
@@ -109,6 +111,7 @@ impl Default for ServerOptions {
             paths_max: PATHS_MAX,
             budget: FrameBudget::default(),
             insecure: false,
+            cluster: String::new(),
             tls: None,
         }
     }
@@ -181,6 +184,7 @@ impl ResolverServer {
             handshake_timeout: timing.handshake_timeout,
             connections_max: options.connections_max,
             reserved: reserved.to_vec(),
+            cluster: options.cluster,
             tls: options.tls,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,

@@ -195,8 +195,7 @@ async fn is_skipped(
     honest: TlsAcceptor,
     ours: &TlsDialer,
 ) {
-    let tls =
-        |addresses: Vec<_>| Cluster { tls: Some(ours.clone()), ..cluster(quick(), addresses) };
+    let tls = |addresses: Vec<_>| cluster(quick(), addresses).tls(ours.clone());
     let honest =
         self::honest(ServerOptions { tls: Some(honest), ..ServerOptions::default() }).await;
     let _writer = published(&tls(vec![honest.address])).await;

@@ -61,7 +61,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the options of links to publishers: timing, TLS, buffers.
+    /// Sets the options of links to publishers: timing, buffers; TLS unless it is the cluster's.
     pub fn link(mut self, link: LinkOptions) -> WorkerBuilder {
         self.link = link;
         self
@@ -415,13 +415,14 @@ impl<L> Subscription<L> {
         let session = WorkerSession::new(concurrency, bound, limits, rand::random());
         stats.show(session.clone());
         let session_id = SessionId(rand::random());
+        let link = options.link.or_access(&cluster.access);
         let resolver = ReadClient::builder().name(&options.name).connect(cluster);
         let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());
         let config = RunConfig {
             name: options.name,
             session_id,
-            link: options.link,
+            link,
             link_thread: LinkThread::start().map_err(|error| RunError::Thread(error.kind()))?,
             subscriptions,
             concurrency,

@@ -2,7 +2,11 @@
 
 use crate::common::pem::Pem;
 use crate::common::*;
-use longshore_transport::{DialError, LinkEnd, TlsAcceptor, TlsDialer, TlsError, dial};
+use longshore_protocol::HandshakeRefusal;
+use longshore_transport::{
+    Access, DialError, LinkEnd, LinkOptions, ListenerOptions, TlsAcceptor, TlsDialer, TlsError,
+    dial,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_of_all_sizes_arrive_both_ways_and_a_close_is_seen() {
@@ -106,4 +110,75 @@ fn unusable_pem_files_are_named_in_the_error() {
     let other = Pem::new();
     let unlike = TlsAcceptor::from_pem(&pem.file("chain.pem"), &other.file("key.pem"), None);
     assert!(matches!(unlike, Err(TlsError::Rustls(_))), "{unlike:?}");
+    let endless = TlsDialer::from_pem("/dev/zero".as_ref(), None, None).unwrap_err();
+    assert!(matches!(endless, TlsError::TooLong { .. }), "{endless}");
+}
+
+#[tokio::test]
+async fn replaced_files_count_for_new_links_and_open_links_stay() {
+    let (pem, next) = (Pem::new(), Pem::new());
+    let (acceptor, dialer) = (pem.acceptor(Some(&pem)), pem.dialer(None, Some(&pem)));
+    let mut listener =
+        listener(ListenerOptions { tls: Some(acceptor.clone()), ..listening() }).await;
+    let address = listener.local_address();
+    let access = Some(Access { tls: Some(dialer.clone()), ..Access::default() });
+    let options = LinkOptions { access, ..dialling() };
+    let dialled = soon(dial(address, &handshake(), &options)).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+    assert!(!acceptor.reload().unwrap() && !dialer.reload().unwrap(), "nothing has changed");
+
+    // A certificate without its key, as in the middle of a replacement: the old ones stay in use.
+    std::fs::copy(next.file("chain.pem"), pem.file("chain.pem")).unwrap();
+    let half = acceptor.reload().unwrap_err();
+    assert!(matches!(half, TlsError::Rustls(_)), "{half}");
+    soon(dial(address, &handshake(), &options)).await.unwrap();
+
+    for name in ["authority.pem", "key.pem"] {
+        std::fs::copy(next.file(name), pem.file(name)).unwrap();
+    }
+    assert!(acceptor.reload().unwrap());
+    let error = soon(dial(address, &handshake(), &options)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. }), "the old authority: {error}");
+    assert!(dialer.reload().unwrap());
+    soon(dial(address, &handshake(), &options)).await.unwrap();
+
+    let ((sender, _), (_, mut receiver)) = (dialled.split(), accepted.split());
+    sender.send(frame(7, 100)).unwrap();
+    assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 7, "the first link is open");
+}
+
+#[tokio::test]
+async fn a_session_is_not_resumed_with_a_certificate_that_is_no_longer_trusted() {
+    let (pem, next) = (Pem::new(), Pem::new());
+    let (acceptor, client) = (pem.acceptor(Some(&pem)), pem.dialling(None, Some(&pem)));
+    let listener = listener(ListenerOptions { tls: Some(acceptor.clone()), ..listening() }).await;
+    for _ in 0..2 {
+        soon(dial(listener.local_address(), &handshake(), &client)).await.unwrap();
+    }
+    // The server's certificate stays; only clients of the other authority are welcome now.
+    std::fs::copy(next.file("authority.pem"), pem.file("authority.pem")).unwrap();
+    assert!(acceptor.reload().unwrap());
+    let error = soon(dial(listener.local_address(), &handshake(), &client)).await.unwrap_err();
+    assert!(matches!(error, DialError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_cluster_is_checked_below_tls_too() {
+    let pem = Pem::new();
+    let named = |cluster: &str| Access {
+        cluster: cluster.to_owned(),
+        tls: Some(pem.dialer(None, Some(&pem))),
+    };
+    let options = ListenerOptions { cluster: "prod".to_owned(), ..pem.listening(Some(&pem)) };
+    let listener = listener(options).await;
+    let reach = async |cluster: &str| {
+        let options = LinkOptions::default().or_access(&named(cluster));
+        soon(dial(listener.local_address(), &handshake(), &options)).await
+    };
+    reach("prod").await.unwrap();
+    let DialError::Refused { code, reason, .. } = reach("test").await.unwrap_err() else {
+        panic!("another cluster")
+    };
+    assert_eq!(code, HandshakeRefusal::WrongCluster);
+    assert!(reason.contains("`prod`") && reason.contains("`test`"), "{reason}");
 }

@@ -86,6 +86,11 @@ pub(crate) fn longshore(arguments: &[&str]) -> Command {
     for variable in [
         "LONGSHORE_CONFIG",
         "LONGSHORE_CONTEXT",
+        "LONGSHORE_CLUSTER",
+        "LONGSHORE_TLS_CA",
+        "LONGSHORE_TLS_CERTIFICATE",
+        "LONGSHORE_TLS_KEY",
+        "LONGSHORE_TLS_SERVER_NAME",
         "LONGSHORE_RESOLVERS",
         "LONGSHORE_DATA",
         "LONGSHORE_LOG",
@@ -129,18 +134,20 @@ impl Service {
     pub(crate) fn start(mut command: Command) -> Service {
         let checks = OutputChecks::of(&command);
         let began = Instant::now();
-        let mut process = command
+        let process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
+        // First of all, so that a failure from here on ends the process.
+        let mut service = Service { process, ready: Value::Null, ready_after: Duration::ZERO };
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready_after = began.elapsed();
-        let ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
+        BufReader::new(service.process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        service.ready_after = began.elapsed();
+        service.ready = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not ready: {line}"));
         checks.stdout(&line);
-        Service { process, ready, ready_after }
+        service
     }
 
     /// Its process id.

@@ -12,7 +12,7 @@ use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{
     Encode, Frame, FrameWriter, Handshake, HandshakeAnswer, LinkTiming, Role, SessionId,
 };
-use longshore_transport::{Identity, Link, LinkOptions, Listener, ListenerOptions, dial};
+use longshore_transport::{Access, Identity, Link, LinkOptions, Listener, ListenerOptions, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -126,6 +126,9 @@ impl pem::Pem {
     }
 
     pub fn dialling(&self, name: Option<&str>, identity: Option<&pem::Pem>) -> LinkOptions {
-        LinkOptions { tls: Some(self.dialer(name, identity)), ..dialling() }
+        {
+            let tls = Some(self.dialer(name, identity));
+            LinkOptions { access: Some(Access { tls, ..Access::default() }), ..dialling() }
+        }
     }
 }

@@ -23,7 +23,11 @@ enum Hindrance {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    // Without optimisation a case takes 10 ms.
+    #![proptest_config(ProptestConfig::with_cases(match std::env::var_os("LONGSHORE_LONG") {
+        Some(_) => 2_000,
+        None => 300,
+    }))]
 
     /// However messages and jobs are delayed, every subscription gets rid of its jobs at every
     /// publisher. A silent publisher delays only its own, and stuck jobs only their subscription.
