@@ -97,18 +97,17 @@ impl Tls {
     pub(crate) async fn reload(&self) -> Result<(), String> {
         let tls = self.clone();
         let read = spawn_blocking(move || {
-            let dialer = tls.dialer.map_or(Ok(false), |dialer| dialer.reload())?;
-            let acceptor = tls.acceptor.map_or(Ok(false), |acceptor| acceptor.reload())?;
-            Ok::<bool, TlsError>(dialer || acceptor)
+            let dialer = tls.dialer.map_or(Ok(false), |dialer| dialer.reload());
+            let acceptor = tls.acceptor.map_or(Ok(false), |acceptor| acceptor.reload());
+            [dialer, acceptor]
         });
-        match read.await {
-            Ok(Ok(false)) => Ok(()),
-            Ok(Ok(true)) => {
-                info!("TLS: certificates have changed; new links use them");
-                Ok(())
-            }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(error) => Err(error.to_string()),
+        let read = read.await.map_err(|error| error.to_string())?;
+        if read.iter().any(|read| matches!(read, Ok(true))) {
+            info!("TLS: certificates have changed; new links use them");
+        }
+        match read.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(error) => Err(error.to_string()),
         }
     }
 }

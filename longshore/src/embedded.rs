@@ -38,7 +38,7 @@ use crate::{
     ResolverServer, ResolverTiming, ServerOptions, StatusHandle, values::Values,
 };
 #[cfg(feature = "producer")]
-use crate::{Producer, Queues};
+use crate::{LinkOptions, Producer, Queues};
 
 /// How long a start waits for the publisher's registration at every replica, which continues in the
 /// background.
@@ -241,7 +241,7 @@ impl RunningReplica {
         self.address
     }
 
-    /// A cluster of this one replica, for clients.
+    /// A cluster of this one replica, for clients; without the name and TLS that it may have.
     pub fn cluster(&self) -> Cluster {
         Cluster::new([self.address.to_string()])
     }
@@ -272,6 +272,8 @@ pub struct RunningPublisher {
     registration: Vec<PublicationStatus>,
     values: Values,
     health: HealthHandle,
+    /// How its own clients reach it.
+    access: Access,
     serving: ServiceTask<PublisherFailed>,
 }
 
@@ -287,6 +289,7 @@ impl RunningPublisher {
         guard: impl Send + 'static,
     ) -> Result<RunningPublisher, OpenError> {
         let replicas = options.cluster.as_ref().map_or(0, |cluster| cluster.replicas.len());
+        let access = options.cluster.as_ref().map(|cluster| cluster.access.clone());
         let publisher = Publisher::open(options).await?;
         let registry = publisher.write_client().cloned();
         let mut running = RunningPublisher {
@@ -297,6 +300,7 @@ impl RunningPublisher {
             registration: Vec::new(),
             values: publisher.values(),
             health: publisher.health_handle(),
+            access: access.unwrap_or_default(),
             serving: ServiceTask::spawn(|stop| async move {
                 let _guard = guard;
                 publisher.run(stop).await
@@ -349,7 +353,8 @@ impl RunningPublisher {
     /// A producer that enqueues only at this publisher.
     #[cfg(feature = "producer")]
     pub fn producer(&self) -> Producer {
-        Producer::to_publishers(vec![self.info.clone()])
+        let link = LinkOptions::default().or_access(&self.access);
+        Producer::builder().link(link).to_publishers(vec![self.info.clone()])
     }
 
     /// Stops the publisher in order.

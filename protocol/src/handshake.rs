@@ -77,8 +77,8 @@ fields! {
         pub features: u64,
         /// Proves the identity of the dialling side. Empty, and ignored by every server so far.
         pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
-        /// The name of the cluster that it expects; empty for one without a name.
-        pub cluster: String = at_most("cluster", CLUSTER_BYTES_MAX),
+        /// The name of the cluster that it expects; empty, or left out, for one without a name.
+        pub cluster: String = read_by(cluster),
     }
 }
 
@@ -217,6 +217,10 @@ impl Bounded for Credential {
     fn read(r: &mut Reader, what: &'static str, limit: usize) -> Result<Credential, WireError> {
         r.bytes(what, limit).map(Credential)
     }
+}
+
+fn cluster(r: &mut Reader) -> Result<String, WireError> {
+    if r.is_empty() { Ok(String::new()) } else { r.string("cluster", CLUSTER_BYTES_MAX) }
 }
 
 fn frame_bytes_max(r: &mut Reader) -> Result<u32, WireError> {

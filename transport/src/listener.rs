@@ -53,7 +53,8 @@ pub enum BindError {
     /// Other machines can reach the address, and nothing would be encrypted or authenticated.
     #[error(
         "{address} can be reached from other machines and there is no TLS: \
-         anyone there could read, add and take jobs; give a certificate and key, \
+         anyone there could read, add and take jobs; give a certificate and key, and \
+         the authority of its clients, \
          listen on 127.0.0.1, or accept it with --insecure"
     )]
     NeedsTls {

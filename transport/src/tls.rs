@@ -10,6 +10,7 @@ use longshore_protocol::HostAddress;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsStream;
 
@@ -131,13 +132,14 @@ struct Loaded<C> {
     files: PemFiles,
     build: fn(Contents) -> Result<C, TlsError>,
     current: Mutex<(Fingerprint, Arc<C>)>,
+    reloading: Mutex<()>,
 }
 
 impl<C> Loaded<C> {
     fn new(files: PemFiles, build: fn(Contents) -> Result<C, TlsError>) -> Result<Self, TlsError> {
         let (fingerprint, contents) = files.read()?;
         let current = Mutex::new((fingerprint, Arc::new(build(contents)?)));
-        Ok(Loaded { files, build, current })
+        Ok(Loaded { files, build, current, reloading: Mutex::new(()) })
     }
 
     fn config(&self) -> Arc<C> {
@@ -145,6 +147,8 @@ impl<C> Loaded<C> {
     }
 
     fn reload(&self) -> Result<bool, TlsError> {
+        // One at a time: of two, the older read must not win.
+        let _reloading = self.reloading.lock();
         let (fingerprint, contents) = self.files.read()?;
         if self.current.lock().0 == fingerprint {
             return Ok(false);
@@ -159,7 +163,7 @@ impl<C> Loaded<C> {
 
 fn client_config(contents: Contents) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(contents.authority.unwrap_or_else(RootCertStore::empty));
     Ok(match contents.identity {
         None => builder.with_no_client_auth(),
@@ -169,7 +173,7 @@ fn client_config(contents: Contents) -> Result<ClientConfig, TlsError> {
 
 fn server_config(contents: Contents) -> Result<ServerConfig, TlsError> {
     let builder =
-        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
     let builder = match contents.authority {
         None => builder.with_no_client_auth(),
         Some(authority) => builder.with_client_cert_verifier(

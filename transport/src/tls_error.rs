@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::pem_files::TLS_FILE_BYTES_MAX;
 
-/// Why a TLS configuration could not be built. Each names the file and what to change.
+/// Why a TLS configuration could not be built. Errors of a file name it.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.

@@ -43,10 +43,12 @@ mod work;
 mod workers;
 mod write;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore::{
     Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure, ResolverTiming,
+    TlsAcceptor,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -55,7 +57,7 @@ use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::completion;
 use crate::config::{Config, ConfigOverrides, Problem};
 use crate::deadline::Deadline;
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind, UsageError};
 use crate::logging::LogFilter;
 use crate::output::Output;
 use crate::time::show_duration;
@@ -103,6 +105,13 @@ impl Context {
             Some(name) => format!("context {name} ({replicas})"),
             None => format!("the resolver {replicas}"),
         }
+    }
+
+    /// TLS for a listener at this address; none without TLS.
+    pub(crate) fn acceptor(&self, listen: SocketAddr) -> Result<Option<TlsAcceptor>, UsageError> {
+        let checked = self.config.tls.check_listener(listen);
+        checked.map_err(|why| UsageError(format!("{listen}: {why}")))?;
+        self.tls.acceptor()
     }
 
     /// A client for its directory.

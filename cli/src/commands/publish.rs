@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
         .name(format!("publish-{}", std::process::id()))
         .listen(arguments.listen)
         .advertise(arguments.advertise)
-        .tls(context.tls.acceptor()?)
+        .tls(context.acceptor(arguments.listen)?)
         .insecure(arguments.insecure)
         .connect(context.cluster())
         .await?;

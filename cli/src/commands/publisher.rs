@@ -213,7 +213,7 @@ fn options(arguments: RunPublisher, context: &Context) -> anyhow::Result<Publish
     options.defaults = or(arguments.default, &configured.defaults.value);
     options.homes = or(arguments.homes, &configured.homes.value);
     options.cluster = Some(context.cluster());
-    options.tls = context.tls.acceptor()?;
+    options.tls = context.acceptor(options.listen)?;
     options.durability = arguments.durability.unwrap_or(options.durability);
     options.insecure = arguments.insecure || configured.insecure.value;
     options.accept_loss = arguments.accept_loss;

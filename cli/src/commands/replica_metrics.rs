@@ -78,7 +78,7 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    open(name, listen, cluster, context.tls.acceptor()?, insecure, budget).await.map(Some)
+    open(name, listen, cluster, context.acceptor(listen)?, insecure, budget).await.map(Some)
 }
 
 /// Opens a publisher for replica metrics only.

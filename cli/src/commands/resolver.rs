@@ -37,14 +37,11 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
         ("resolver.metrics", arguments.metrics.is_some()),
     ];
     let reload = ConfigReloader::listen(Service::Resolver, &context, &fixed)?;
-    let mut options = ServerOptions {
-        fresh: arguments.fresh,
-        tls: context.tls.acceptor()?,
-        ..context.config.server_options()
-    };
+    let mut options = ServerOptions { fresh: arguments.fresh, ..context.config.server_options() };
     options.name = arguments.name.unwrap_or(options.name);
     options.insecure |= arguments.insecure;
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
+    options.tls = context.acceptor(listen)?;
     options.data = match (arguments.data, listen.port()) {
         (Some(dir), _) => Some(dir),
         // After a restart it would listen on another port, as another replica.

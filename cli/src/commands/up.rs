@@ -161,7 +161,7 @@ async fn serve_metrics(
         ReplicaMetrics::Automatic => (system.publisher().values(), None),
         ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
-            let (cluster, tls) = (system.cluster(), context.tls.acceptor()?);
+            let (cluster, tls) = (system.cluster(), context.acceptor(listen)?);
             let own = replica_metrics::open(name, listen, cluster, tls, insecure, budget).await;
             let own = own.with_context(|| {
                 format!(

@@ -33,6 +33,15 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
         };
         return Err(wrong(key, at, &format!("a certificate and its key go together; set {other}")));
     }
+    if !tls.is_on() {
+        let alone = "this says nothing without certificates; set tls.ca, or leave it out";
+        if tls.server_name.value.is_some() {
+            return Err(wrong("tls.server_name", &tls.server_name, alone));
+        }
+        if tls.client_certificates.value.is_some() {
+            return Err(wrong("tls.client_certificates", &tls.client_certificates, alone));
+        }
+    }
     if let (Some(ClientCertificates::Required), None | Some(Authority::System)) =
         (tls.client_certificates.value, &tls.ca.value)
     {
@@ -82,6 +91,7 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             .into_iter()
             .chain(of_metrics)
     {
+        config.tls.check_listener(listen.value).map_err(|why| wrong(key, listen, &why))?;
         if !insecure && !config.tls.is_on() && !is_loopback(listen.value.ip()) {
             let section = key.split('.').next().unwrap_or(key);
             return Err(wrong(
@@ -89,7 +99,7 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
                 listen,
                 &format!(
                     "other machines can reach {}, and nothing is encrypted or authenticated; \
-                     set tls.certificate and tls.key, listen on 127.0.0.1, or accept it with \
+                     set tls.ca, tls.certificate and tls.key, listen on 127.0.0.1, or accept it with \
                      {section}.insecure = true",
                     listen.value
                 ),

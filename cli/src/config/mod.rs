@@ -59,6 +59,17 @@ const ENV_DATA: &str = "LONGSHORE_DATA";
 const ENV_LOG: &str = "LONGSHORE_LOG";
 const ENV_LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
 
+/// Variables that say which system is meant and how to reach it, beside its replicas. An empty one
+/// counts as unset.
+pub(crate) const SYSTEM_VARIABLES: [&str; 6] = [
+    ENV_CONTEXT,
+    ENV_CLUSTER,
+    "LONGSHORE_TLS_CA",
+    "LONGSHORE_TLS_CERTIFICATE",
+    "LONGSHORE_TLS_KEY",
+    "LONGSHORE_TLS_SERVER_NAME",
+];
+
 /// Environment variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as
 /// paths may.
 type Environment = BTreeMap<String, OsString>;
@@ -82,6 +93,26 @@ pub(crate) struct ConfigOverrides {
     pub(crate) log: Option<String>,
     /// `--log-format`
     pub(crate) log_format: Option<LogFormat>,
+}
+
+impl ConfigOverrides {
+    /// The flags that say how to reach the system, beside its replicas, for another process of this
+    /// program.
+    pub(crate) fn system_flags(&self) -> Vec<OsString> {
+        let TlsFlags { ca, certificate, key, server_name } = &self.tls;
+        let texts = [
+            ("--cluster", &self.cluster),
+            ("--tls-ca", ca),
+            ("--tls-certificate", certificate),
+            ("--tls-key", key),
+            ("--tls-server-name", server_name),
+        ];
+        let given = texts
+            .into_iter()
+            .filter_map(|(flag, value)| Some([flag.into(), value.as_ref()?.into()]));
+        let config = self.config.as_ref().map(|file| ["--config".into(), file.into()]);
+        given.chain(config).flatten().collect()
+    }
 }
 
 /// All settings, resolved, each with its origin.
@@ -236,6 +267,17 @@ impl Config {
         );
         // A context in force names its system whole: the file's keys are of another. One that the
         // command line names precedes the environment, too.
+        if overrides.ignore_selected
+            && of_context.is_some()
+            && (cluster.is_some() || tls.is_written())
+        {
+            // The listener would have the context's certificates, or none.
+            failed(
+                "a service takes its cluster and [tls] from one place, and both a context and \
+                 the configuration file are named; leave the context out"
+                    .to_owned(),
+            );
+        }
         let (of_context, place, cluster, tls) = match of_context {
             None => (None, None, cluster, tls),
             Some(NamedContext { resolvers, file, text, cluster, tls, .. }) => {

@@ -411,3 +411,74 @@ fn every_problem_is_found_and_the_rest_is_resolved() {
     let (_, problems) = Config::read(&ConfigOverrides::default(), &case.environment);
     assert!(problems.len() == 1 && problems[0].message.contains("config.toml:1: "), "{problems:?}");
 }
+
+#[test]
+fn half_of_a_tls_configuration_is_refused() {
+    for (text, expected) in [
+        ("[tls]\nkey = 'k'\n", "tls.key: a certificate and its key go together"),
+        ("[tls]\nserver_name = 'n'\n", "tls.server_name: this says nothing without"),
+        ("[tls]\nclient_certificates = 'off'\n", "tls.client_certificates: this says nothing"),
+        (
+            "[tls]\nca = 'system'\nclient_certificates = 'required'\n",
+            "anyone can have a certificate that the machine trusts",
+        ),
+        ("[tls]\nclient_certificates = 'maybe'\n", "expected required or off"),
+        ("cluster = 'a b'\n", "is not a cluster's name"),
+    ] {
+        let case = with_file(text);
+        let error = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// A certificate alone encrypts, and would admit everyone.
+#[test]
+fn a_listener_for_other_machines_names_who_may_be_its_client() {
+    let listen = "[publisher]\nlisten = '10.0.0.1:4780'\n[tls]\ncertificate = 'c'\nkey = 'k'\n";
+    for (more, admitted) in [
+        ("", false),
+        ("ca = 'system'\n", false),
+        ("ca = '/ca.pem'\n", true),
+        ("client_certificates = 'off'\n", true),
+        ("ca = '/ca.pem'\nclient_certificates = 'off'\n", true),
+    ] {
+        let case = with_file(&format!("{listen}{more}"));
+        let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
+        let checked = check::services(&config);
+        assert_eq!(checked.is_ok(), admitted, "{more}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_context_names_its_cluster_and_tls_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("longshore");
+    let contexts = Contexts::in_folder(home.clone());
+    let keys =
+        ContextKeys { cluster: Some("prod".to_owned()), tls: vec![("ca", "/p.pem".to_owned())] };
+    contexts.add("prod", &["a:1".to_owned()], &keys, false).unwrap();
+    let file = "cluster = 'file'\n[tls]\nca = '/f.pem'\ncertificate = '/f.pem'\nkey = '/f.key'\n";
+    std::fs::write(home.join("config.toml"), file).unwrap();
+    let mut environment: Environment =
+        [("XDG_CONFIG_HOME".to_owned(), folder.path().into())].into();
+    environment.insert("LONGSHORE_TLS_CA".to_owned(), "/e.pem".into());
+    let mut overrides = ConfigOverrides::default();
+    let resolved = |overrides: &ConfigOverrides, environment: &Environment| {
+        let config = Config::resolve(overrides, environment).unwrap();
+        let Some(Authority::File(ca)) = config.tls.ca.value else { panic!("no authority") };
+        (config.cluster.value, ca.display().to_string(), config.tls.key.value.is_some())
+    };
+    let of = |cluster: &str, ca: &str, key| (cluster.to_owned(), ca.to_owned(), key);
+    assert_eq!(resolved(&overrides, &environment), of("file", "/e.pem", true));
+    overrides.context = Some("prod".to_owned());
+    assert_eq!(resolved(&overrides, &environment), of("prod", "/p.pem", false));
+    overrides.cluster = Some("flag".to_owned());
+    assert_eq!(resolved(&overrides, &environment), of("flag", "/p.pem", false));
+    overrides.ignore_selected = true;
+    let error = Config::resolve(&overrides, &environment).unwrap_err();
+    assert!(error.contains("leave the context out"), "{error}");
+    overrides.ignore_selected = false;
+    overrides.context = None;
+    environment.insert(ENV_CONTEXT.to_owned(), "prod".into());
+    assert_eq!(resolved(&overrides, &environment), of("flag", "/e.pem", false));
+}

@@ -1,6 +1,7 @@
 //! `cluster` and `[tls]`: which system this is, and how its servers and clients know each other.
 //! From the command line, the environment, and the context in force or else the configuration file.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use longshore::protocol::limits::CLUSTER_BYTES_MAX;
@@ -19,6 +20,14 @@ pub(crate) struct TlsSection {
     pub(crate) key: Key<String>,
     pub(crate) server_name: Key<String>,
     pub(crate) client_certificates: Key<String>,
+}
+
+impl TlsSection {
+    /// Whether any key is written.
+    pub(super) fn is_written(&self) -> bool {
+        let TlsSection { ca, certificate, key, server_name, client_certificates } = self;
+        [ca, certificate, key, server_name, client_certificates].iter().any(|key| key.is_some())
+    }
 }
 
 /// `[tls]`. Without any file there is no TLS.
@@ -79,6 +88,22 @@ impl TlsConfig {
             // Everyone could have one that the machine trusts.
             None => matches!(self.ca.value, Some(Authority::File(_))),
         }
+    }
+
+    /// An error if everyone may be a client of this listener, and nothing says that this is meant.
+    pub(crate) fn check_listener(&self, listen: SocketAddr) -> Result<(), String> {
+        let is_meant = self.client_certificates.value.is_some();
+        if !self.is_on()
+            || is_meant
+            || self.demands_client_certificates()
+            || listen.ip().to_canonical().is_loopback()
+        {
+            return Ok(());
+        }
+        let why = "other machines can reach it, and it would admit clients without a certificate: \
+                   set tls.ca to the file of the authority that signs theirs, or accept it with \
+                   tls.client_certificates = \"off\"";
+        Err(why.to_owned())
     }
 
     pub(super) fn resolve(

@@ -105,7 +105,9 @@ fn a_system_under_tls_admits_its_own_and_its_certificates_are_replaced_while_it_
     host.make_certificates();
     for service in [&mut replica, &mut publisher] {
         service.send(Signal::HUP);
+        // Before the report of the reload, so that it is not the timer's.
         service.wait_for_stderr("certificates have changed");
+        service.wait_for_stderr("SIGHUP: ");
     }
     at(&host, &["enqueue", "/jobs/a", "x"]).code(0);
     at(&before, &["stat"]).code(3).stderr_has(&["TLS"]);
@@ -126,6 +128,10 @@ fn what_tls_lacks_is_named() {
     };
     replica(&["--tls-ca", ca]).stderr_has(&["tls.certificate and tls.key"]);
     replica(&["--tls-certificate", certificate]).stderr_has(&["set tls.key"]);
+    let everywhere = ["resolver", "run", "--listen", "0.0.0.0:0", "--tls-certificate", certificate];
+    let mut open = longshore(&everywhere);
+    open.arg("--tls-key").arg(host.path("host.key"));
+    run(open, b"").code(2).stderr_has(&["admit clients without a certificate", "tls.ca"]);
     let config = host.path("config.toml");
     std::fs::remove_file(ca).unwrap();
     replica(&["--config", config.to_str().unwrap()]).stderr_has(&[ca]);

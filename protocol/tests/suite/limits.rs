@@ -20,7 +20,12 @@ fn a_message_cut_anywhere_reports_the_offset() {
             continue;
         }
         let header = header_bytes(&sample);
-        for length in 0..whole.len() - header {
+        // Its last field, a length of one byte and a text, may be missing.
+        let without_cluster = match &sample {
+            Sample::Handshake(handshake) => Some(whole.len() - 1 - handshake.cluster.len()),
+            _ => None,
+        };
+        for length in (0..whole.len() - header).filter(|&length| Some(length) != without_cluster) {
             let cut = with_body(&whole, header, |body| body.truncate(length));
             let error =
                 Sample::decode(&name, cut).expect_err(&format!("{name} cut to {length} bytes"));

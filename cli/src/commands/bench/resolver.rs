@@ -70,7 +70,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     let count = paths.to_string();
     let arguments = ["bench", "registrar", "--paths", &count];
     let mut registrar =
-        Child::start(&child_spec("the registrar", &replica.address, &arguments)).await?;
+        Child::start(&child_spec("the registrar", &replica.address, &arguments, None)).await?;
     let prober = Prober::start(&replica).await?;
     let mut cpu = CpuClock::of(replica.process()?);
     let before = cpu.now_ns()?;
@@ -142,6 +142,7 @@ impl Replica {
             "the replica",
             "127.0.0.1:1",
             &["resolver", "run", "--end-with-stdin", "--listen", "127.0.0.1:0", "--fresh"],
+            None,
         );
         spec.environment.push(("LONGSHORE_CONFIG", file.into_os_string()));
         let child = Child::start(&spec).await?;

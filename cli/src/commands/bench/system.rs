@@ -20,7 +20,7 @@ use super::sync_time;
 use crate::arguments::BenchSystem;
 use crate::child::{Child, ChildSpec};
 use crate::commands::Context;
-use crate::config::Origin;
+use crate::config::{Origin, SYSTEM_VARIABLES};
 
 /// The longest wait until the resolver knows the throwaway publisher.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +31,8 @@ const NOT_THROWAWAY: &str = "this system was not started for the measurement";
 pub(crate) struct MeasuredSystem {
     resolvers: String,
     cluster: Cluster,
+    /// The flags with which a named system is reached.
+    named: Option<Vec<OsString>>,
     throwaway: Option<Throwaway>,
     /// The median fdatasync where the journal lives, in microseconds.
     pub(crate) sync_us: f64,
@@ -91,6 +93,7 @@ impl MeasuredSystem {
             return Ok(MeasuredSystem {
                 resolvers: context.config.resolvers.value.join(","),
                 cluster: context.cluster(),
+                named: Some(context.overrides.system_flags()),
                 throwaway: None,
                 sync_us,
                 path,
@@ -105,7 +108,7 @@ impl MeasuredSystem {
         let resolver = tokio::spawn(server.run(std::future::pending()));
 
         let mut spec =
-            child_spec("publisher", &resolvers, &["publisher", "run", "--end-with-stdin"]);
+            child_spec("publisher", &resolvers, &["publisher", "run", "--end-with-stdin"], None);
         spec.arguments.extend(["--listen", "127.0.0.1:0", "--default", "/"].map(OsString::from));
         spec.arguments
             .extend(["--durability", &arguments.durability.to_string()].map(OsString::from));
@@ -119,6 +122,7 @@ impl MeasuredSystem {
         Ok(MeasuredSystem {
             cluster,
             resolvers,
+            named: None,
             throwaway: Some(Throwaway { publisher, spec, resolver, folder }),
             sync_us,
             path,
@@ -131,7 +135,7 @@ impl MeasuredSystem {
         name: &str,
         arguments: &[&str],
     ) -> anyhow::Result<Child> {
-        Child::start(&child_spec(name, &self.resolvers, arguments)).await
+        Child::start(&child_spec(name, &self.resolvers, arguments, self.named.as_deref())).await
     }
 
     /// A client for its queues.
@@ -208,8 +212,23 @@ async fn registered(
     timeout(within, known).await.context("the publisher has not registered in time")?
 }
 
-pub(super) fn child_spec(name: &str, resolvers: &str, arguments: &[&str]) -> ChildSpec {
+/// A process of a measurement. `named` has the flags with which a named system is reached; none for
+/// a throwaway system, which has no cluster's name, no TLS and no configuration.
+pub(super) fn child_spec(
+    name: &str,
+    resolvers: &str,
+    arguments: &[&str],
+    named: Option<&[OsString]>,
+) -> ChildSpec {
     let mut arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     arguments.extend(["--json", "--log", "warn", "--resolver", resolvers].map(OsString::from));
-    ChildSpec { name: name.to_owned(), arguments, environment: Vec::new(), log: None }
+    let mut environment = Vec::new();
+    match named {
+        Some(flags) => arguments.extend_from_slice(flags),
+        None => {
+            environment.extend(SYSTEM_VARIABLES.map(|variable| (variable, OsString::new())));
+            environment.push(("LONGSHORE_CONFIG", "/dev/null".into()));
+        }
+    }
+    ChildSpec { name: name.to_owned(), arguments, environment, log: None }
 }

@@ -31,7 +31,8 @@ const UPDATE_BYTES: usize = 8;
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: BenchValuesProcess, mut context: Context) -> anyhow::Result<()> {
-    let publisher = ValuePublisher::connect(context.cluster()).await?;
+    let publisher = ValuePublisher::builder().tls(context.tls.acceptor()?);
+    let publisher = publisher.connect(context.cluster()).await?;
     let values = publisher.values();
     let first = value(0, arguments.size);
     let paths = (0..arguments.paths).map(|n| value_path(&arguments.path, n));

@@ -27,22 +27,25 @@ pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow
     let sync_us =
         sync_time::median_us(&std::env::temp_dir()).context("cannot measure fdatasync")?;
     // A throwaway replica, unless one was named on the command line.
-    let (resolvers, replica) = match context.config.resolvers.origin {
-        Origin::Flag(_) => (context.config.resolvers.value.join(","), None),
+    let (resolvers, named, replica) = match context.config.resolvers.origin {
+        Origin::Flag(_) => {
+            let named = Some(context.overrides.system_flags());
+            (context.config.resolvers.value.join(","), named, None)
+        }
         _ => {
             let options =
                 ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
             let server = ResolverServer::bind(any, options).await?;
             let address = server.local_address().to_string();
-            (address, Some(tokio::spawn(server.run(std::future::pending()))))
+            (address, None, Some(tokio::spawn(server.run(std::future::pending()))))
         }
     };
     let parent = Path::new(&format!("/bench/{}", new_id()))?.to_string();
     let (paths, size) = (arguments.paths.to_string(), arguments.size.to_string());
     let start = async |name: &str, command: &str| {
         let arguments = ["bench", command, &parent, "--paths", &paths, "--size", &size];
-        Child::start(&child_spec(name, &resolvers, &arguments)).await
+        Child::start(&child_spec(name, &resolvers, &arguments, named.as_deref())).await
     };
     let mut publisher = start("the publisher", "value-publisher").await?;
     let mut subscriber = start("the subscriber", "value-subscriber").await?;

@@ -10,7 +10,7 @@ use longshore::Cluster;
 
 use super::pace::Victim;
 use crate::child::{Child, ChildSpec};
-use crate::config::Config;
+use crate::config::{Config, SYSTEM_VARIABLES};
 
 const REPLICAS: usize = 3;
 const PUBLISHERS: usize = 2;
@@ -50,7 +50,8 @@ impl DemoSystem {
         let configuration = folder.join("config.toml");
         std::fs::write(&configuration, CONFIGURATION)
             .with_context(|| format!("cannot write {}", configuration.display()))?;
-        let environment = vec![("LONGSHORE_CONFIG", configuration.clone().into_os_string())];
+        let mut environment = vec![("LONGSHORE_CONFIG", configuration.clone().into_os_string())];
+        environment.extend(SYSTEM_VARIABLES.map(|variable| (variable, OsString::new())));
         let spec_of = |name: String, arguments: Vec<OsString>| ChildSpec {
             log: Some(folder.join(format!("{name}.log"))),
             name,
