@@ -12,6 +12,8 @@ use crate::commands::enqueue::Ranges;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 
 #[derive(Args, Debug)]
+#[command(override_usage = "longshore enqueue [OPTIONS] <PATH> [TEXT]\n       \
+                            longshore enqueue [OPTIONS] <PATH> --file <FILE>...")]
 pub(crate) struct Enqueue {
     /// The queue
     pub(crate) path: Path,

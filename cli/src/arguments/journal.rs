@@ -45,7 +45,8 @@ pub(crate) enum JournalAction {
     /// identity
     ///
     /// The copy has everything that was acknowledged before the command began. It has no leases:
-    /// running jobs are ready in the copy.
+    /// running jobs are ready in the copy. To restore it, start a publisher on it in place of the
+    /// original, never beside it: open jobs would run twice.
     Copy {
         /// A publisher's data directory
         dir: PathBuf,

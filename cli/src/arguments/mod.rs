@@ -228,7 +228,7 @@ pub(crate) enum Command {
     Confirm(Confirm),
     /// Cancel jobs that have not ended; running jobs are taken from their workers
     Cancel(Cancel),
-    /// Manage dead letters: list, group, show, revive, replace, drop
+    /// Manage dead letters: list, group, show, revive, also with another payload, drop
     Dead(Dead),
     /// Delete jobs that have ended
     Purge(Purge),

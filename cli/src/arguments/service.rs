@@ -50,6 +50,10 @@ pub(crate) struct Resolver {
 #[derive(Subcommand, Debug)]
 pub(crate) enum ResolverAction {
     /// Run one replica of the resolver, until SIGTERM
+    ///
+    /// Replicas do not know each other: publishers register at each that their `resolvers` name. To
+    /// add one to a running system, start it without --fresh, add it to `resolvers` of every
+    /// publisher and restart these one at a time, then add it for workers, producers and tools.
     Run(RunReplica),
     /// Show the status of every replica
     Status {

@@ -268,8 +268,9 @@ fn a_data_directory_with_foreign_files_is_refused() {
 #[test]
 fn waiting_for_the_resolver_is_reported_within_seconds() {
     use std::io::{BufRead, BufReader};
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut waiting = longshore(&["work", "/jobs/a", "--resolver", &closed, "--", "true"])
+    // Nothing listens there; a port that was free a moment ago may be another test's by now.
+    let closed = "127.0.0.1:1";
+    let mut waiting = longshore(&["work", "/jobs/a", "--resolver", closed, "--", "true"])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()

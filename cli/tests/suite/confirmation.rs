@@ -64,7 +64,11 @@ fn dry_runs_of_every_act_change_nothing() {
     system.run(&["queue", "set", "/jobs/a", "--lease", "2m"]).code(0);
     let state = || {
         let stat = system.run(&["stat", "--json"]).code(0).json();
-        let jobs = system.run(&["jobs", "/**", "--json"]).code(0).json_lines();
+        let mut jobs = system.run(&["jobs", "/**", "--json"]).code(0).json_lines();
+        for job in &mut jobs {
+            // Computed at each answer from the time that is left: it may differ by a millisecond.
+            job.as_object_mut().unwrap().remove("due_at");
+        }
         let of_queues = ["queues", "paused", "closed"].map(|key| stat[key].clone());
         (jobs, of_queues, stat["publishers"][0]["draining"].clone())
     };
