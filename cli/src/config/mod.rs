@@ -61,6 +61,7 @@ const ENV_LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
 
 /// Variables that say which system is meant and how to reach it, beside its replicas. An empty one
 /// counts as unset.
+#[cfg(any(feature = "bench", feature = "demo"))]
 pub(crate) const SYSTEM_VARIABLES: [&str; 6] = [
     ENV_CONTEXT,
     ENV_CLUSTER,
@@ -95,6 +96,7 @@ pub(crate) struct ConfigOverrides {
     pub(crate) log_format: Option<LogFormat>,
 }
 
+#[cfg(feature = "bench")]
 impl ConfigOverrides {
     /// The flags that say how to reach the system, beside its replicas, for another process of this
     /// program.
