@@ -40,8 +40,8 @@ pub struct PublisherOptions {
     /// Among those of one priority, how often this one is chosen, in proportion to the others; 0:
     /// only if there is no other. 100 by default.
     pub weight: u16,
-    /// The resolver replicas, and the cluster's name, which clients have to name; none (the default)
-    /// for a publisher whose clients know its address, in a cluster without a name.
+    /// The resolver replicas, and the cluster's name, which clients have to name; none (the
+    /// default) for a publisher whose clients know its address, in a cluster without a name.
     pub cluster: Option<Cluster>,
     /// How durable its acknowledgements are. [`Durability::Fsync`] by default.
     pub durability: Durability,

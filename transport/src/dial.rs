@@ -21,8 +21,8 @@ use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 
 /// Why a dial failed. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
-/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may be
-/// transient: try again, or try another server.
+/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may
+/// be transient: try again, or try another server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The handshake's name is empty, or has more than 128 bytes. Nothing was dialled.

@@ -45,8 +45,8 @@ pub struct LinkOptions {
     /// Most bytes in the send queue. An empty queue takes a single frame of any length. 64 MiB by
     /// default.
     pub send_queue_bytes_max: usize,
-    /// The cluster to join and TLS. `None`, the default, for those of the client's cluster, or, of a
-    /// client without one, for a cluster without a name, without TLS.
+    /// The cluster to join and TLS. `None`, the default, for those of the client's cluster, or, of
+    /// a client without one, for a cluster without a name, without TLS.
     pub access: Option<Access>,
 }
 

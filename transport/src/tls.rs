@@ -39,8 +39,8 @@ impl TlsDialer {
     }
 
     /// Trusts servers that the system trusts, and is otherwise like
-    /// [`from_pem`](TlsDialer::from_pem): for servers with a public certificate. On Unix the file is
-    /// the system's bundle, or that of `$SSL_CERT_FILE`.
+    /// [`from_pem`](TlsDialer::from_pem): for servers with a public certificate. On Unix the file
+    /// is the system's bundle, or that of `$SSL_CERT_FILE`.
     pub fn from_system(
         server_name: Option<&str>,
         identity: Option<(&Path, &Path)>,

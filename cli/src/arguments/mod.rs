@@ -93,8 +93,8 @@ pub(crate) struct Global {
     /// ~/.config/longshore/config.toml, /etc/longshore/config.toml]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
     config: Option<PathBuf>,
-    /// The name of the cluster: servers of another refuse the link [default: $LONGSHORE_CLUSTER, the
-    /// context, the configuration file]
+    /// The name of the cluster: servers of another refuse the link [default: $LONGSHORE_CLUSTER,
+    /// the context, the configuration file]
     #[arg(
         long,
         global = true,

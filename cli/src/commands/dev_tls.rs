@@ -27,8 +27,8 @@ pub(super) struct DevTls {
 }
 
 impl DevTls {
-    /// Makes an authority in this folder, unless it has one, and new certificates for the system and
-    /// for its clients.
+    /// Makes an authority in this folder, unless it has one, and new certificates for the system
+    /// and for its clients.
     pub(super) fn prepare(folder: &Path) -> anyhow::Result<DevTls> {
         let now = i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX);
         let of_authority = Pair::new(folder, AUTHORITY_FILES);

@@ -99,8 +99,8 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
                 listen,
                 &format!(
                     "other machines can reach {}, and nothing is encrypted or authenticated; \
-                     set tls.ca, tls.certificate and tls.key, listen on 127.0.0.1, or accept it with \
-                     {section}.insecure = true",
+                     set tls.ca, tls.certificate and tls.key, listen on 127.0.0.1, or accept it \
+                     with {section}.insecure = true",
                     listen.value
                 ),
             ));
