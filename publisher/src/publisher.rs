@@ -13,8 +13,8 @@ use longshore_queue::{
 };
 use longshore_resolver::WriteClient;
 use longshore_transport::{
-    FrameBudget, HANDSHAKES_MAX, Identity, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
-    OldestCommand, SEND_QUEUE_BYTES_MAX,
+    FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
+    OldestCommand, SEND_QUEUE_BYTES_MAX, ServerInfo,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -100,7 +100,7 @@ impl Publisher {
             info!(?file, offset, bytes, "a torn tail was cut off");
         }
 
-        let identity = Identity {
+        let info = ServerInfo {
             instance: opened.publisher.0,
             epoch: opened.epoch.0,
             name: options.name.clone(),
@@ -123,7 +123,7 @@ impl Publisher {
                 tls: options.tls.clone(),
                 ..ListenerOptions::default()
             };
-        let listener = Listener::bind(options.listen, identity, listener_options).await?;
+        let listener = Listener::bind(options.listen, info, listener_options).await?;
         let addresses = if options.advertise.is_empty() {
             vec![listener.local_address().into()]
         } else {

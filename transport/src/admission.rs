@@ -30,7 +30,7 @@ use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
 use crate::link::{Link, LinkTerms, Peer};
 use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
-use crate::negotiation::{self, Identity, OfferedTerms, Refused};
+use crate::negotiation::{self, OfferedTerms, Refused, ServerInfo};
 use crate::options::ListenerOptions;
 use crate::slots::{ReservedSlots, Slot, SlotTable};
 use crate::socket::{self, Connection, open_options};
@@ -45,7 +45,7 @@ const LOG_PERIOD: Duration = Duration::from_secs(10);
 /// The shared state of all handshakes of a listener.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    identity: Identity,
+    info: ServerInfo,
     options: ListenerOptions,
     slots: Arc<Mutex<SlotTable>>,
     handshakes: Arc<Handshakes>,
@@ -62,7 +62,7 @@ pub(crate) struct Admission {
 impl Admission {
     /// Admission within `budget`; established links go to `ready`.
     pub(crate) fn new(
-        identity: Identity,
+        info: ServerInfo,
         options: ListenerOptions,
         budget: DescriptorBudget,
         ready: mpsc::Sender<Link>,
@@ -77,7 +77,7 @@ impl Admission {
             busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
             schedule: HeartbeatSchedule { origin: Instant::now().into_std() },
-            identity,
+            info,
             options,
             ready,
         }
@@ -151,10 +151,8 @@ impl Admission {
     /// Refuses a connection that took the reserve descriptor, as far as that works without waiting.
     pub(crate) fn refuse_for_descriptors(&self, stream: TcpStream, peer: SocketAddr) {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        let reason = format!(
-            "`{}` has reached its limit of open files; try another server",
-            self.identity.name
-        );
+        let reason =
+            format!("`{}` has reached its limit of open files; try another server", self.info.name);
         self.refuse_at_once(&stream, &reason);
         self.not_accepted(peer, &reason);
     }
@@ -246,7 +244,7 @@ impl Admission {
     }
 
     fn admit(&self, handshake: &Handshake) -> Result<(Welcome, Slot), Refused> {
-        let name = &self.identity.name;
+        let name = &self.info.name;
         if self.stopping.load(Ordering::Acquire) {
             return Err((HandshakeRefusal::Stopping, format!("`{name}` is stopping")));
         }
@@ -257,7 +255,7 @@ impl Admission {
         let ListenerOptions { frame_bytes_max, features, cluster, .. } = &self.options;
         let (frame_bytes_max, features) = (*frame_bytes_max, *features);
         let terms = OfferedTerms { cluster, timing, frame_bytes_max, features };
-        let welcome = negotiation::answer(handshake, &self.identity, terms)?;
+        let welcome = negotiation::answer(handshake, &self.info, terms)?;
         let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;
@@ -318,7 +316,7 @@ impl Admission {
         self.busy.fetch_add(1, Ordering::Relaxed);
         let reason = format!(
             "`{}` has reached its limit of handshakes ({}); try another server",
-            self.identity.name,
+            self.info.name,
             self.handshakes.limit()
         );
         (HandshakeRefusal::Busy, reason)

@@ -8,13 +8,13 @@
 //!
 //! ```
 //! use longshore_protocol::{FrameWriter, Handshake, LinkTiming, Messages, Role, SessionId};
-//! use longshore_transport::{Identity, LinkOptions, Listener, ListenerOptions, dial};
+//! use longshore_transport::{ServerInfo, LinkOptions, Listener, ListenerOptions, dial};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let identity = Identity { instance: [1; 16], epoch: 1, name: "left".into(), serves: |_| true };
+//! let info = ServerInfo { instance: [1; 16], epoch: 1, name: "left".into(), serves: |_| true };
 //! let mut listener =
-//!     Listener::bind("127.0.0.1:0".parse()?, identity, ListenerOptions::default()).await?;
+//!     Listener::bind("127.0.0.1:0".parse()?, info, ListenerOptions::default()).await?;
 //!
 //! let handshake = Handshake::new(Role::Worker, SessionId([2; 16]), "worker-1", LinkTiming::WORK);
 //! let dialled = dial(listener.local_address(), &handshake, &LinkOptions::default()).await?;
@@ -84,7 +84,7 @@ pub use liveness::{HeartbeatSchedule, Liveness, LivenessAction};
 pub use log_limit::LogLimit;
 pub use lookup::{LookupError, lookup};
 pub use memory::MemoryBounds;
-pub use negotiation::Identity;
+pub use negotiation::ServerInfo;
 pub use oldest_command::{OldestCommand, SlowDisk};
 pub use options::{
     CONNECTIONS_MAX, DESCRIPTORS_RESERVED, HANDSHAKES_MAX, LINK_BYTES, LinkOptions,

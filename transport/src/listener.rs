@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::admission::Admission;
 use crate::descriptors::{self, DescriptorBudget, Reserve};
 use crate::link::Link;
-use crate::negotiation::Identity;
+use crate::negotiation::ServerInfo;
 use crate::options::ListenerOptions;
 use crate::slots::ReservedSlots;
 
@@ -100,7 +100,7 @@ impl Listener {
     /// Listens on `address`; with port 0 the system chooses one.
     pub async fn bind(
         address: SocketAddr,
-        identity: Identity,
+        info: ServerInfo,
         options: ListenerOptions,
     ) -> Result<Listener, BindError> {
         if options.tls.is_none() && !options.insecure && !is_loopback(address.ip()) {
@@ -111,7 +111,7 @@ impl Listener {
         let budget = affordable(&options, options.connections_max, local_address);
         // As large as the limit of links; it fills only if links end faster than they are accepted.
         let (ready, links) = mpsc::channel(budget.links.max(1));
-        let admission = Arc::new(Admission::new(identity, options, budget, ready));
+        let admission = Arc::new(Admission::new(info, options, budget, ready));
         let accepting = tokio::spawn(accept_all(listener, admission.clone(), Reserve::new()));
         Ok(Listener { local_address, links, admission, accepting })
     }

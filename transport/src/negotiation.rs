@@ -12,9 +12,9 @@ pub(crate) const HEARTBEAT_MIN: Duration = Duration::from_millis(10);
 /// The shortest hang timeout that this side agrees to.
 pub(crate) const HANG_MIN: Duration = Duration::from_millis(50);
 
-/// The listener's identity, which every dialler receives.
+/// What every dialler learns of the server.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ServerInfo {
     /// A publisher's id, or a resolver's incarnation.
     pub instance: [u8; 16],
     /// The publisher's epoch; 0 for a resolver.
@@ -43,7 +43,7 @@ pub(crate) struct OfferedTerms<'a> {
 /// The welcome for `handshake`, or the refusal.
 pub(crate) fn answer(
     handshake: &Handshake,
-    identity: &Identity,
+    info: &ServerInfo,
     offered: OfferedTerms<'_>,
 ) -> Result<Welcome, Refused> {
     let OfferedTerms { cluster, timing, frame_bytes_max, features } = offered;
@@ -52,14 +52,14 @@ pub(crate) fn answer(
     if handshake.cluster != cluster {
         return Err((
             HandshakeRefusal::WrongCluster,
-            wrong_cluster(&handshake.cluster, identity, cluster),
+            wrong_cluster(&handshake.cluster, info, cluster),
         ));
     }
-    if !(identity.serves)(handshake.role) {
+    if !(info.serves)(handshake.role) {
         let kind = if handshake.role.is_for_resolver() { "a resolver" } else { "a publisher" };
         let reason = format!(
             "`{}` does not serve the role `{}`; is this really the address of {kind}?",
-            identity.name, handshake.role,
+            info.name, handshake.role,
         );
         return Err((HandshakeRefusal::WrongRole, reason));
     }
@@ -74,15 +74,15 @@ pub(crate) fn answer(
         version,
         timing: clamped_timing(timing.agreed(handshake.timing)),
         frame_bytes_max: u32::try_from(frame_bytes_max.min(FRAME_BYTES_MAX)).unwrap_or(u32::MAX),
-        instance: identity.instance,
-        epoch: identity.epoch,
-        name: identity.name.clone(),
+        instance: info.instance,
+        epoch: info.epoch,
+        name: info.name.clone(),
         features: handshake.features & features,
     })
 }
 
-fn wrong_cluster(named: &str, identity: &Identity, own: &str) -> String {
-    let server = &identity.name;
+fn wrong_cluster(named: &str, info: &ServerInfo, own: &str) -> String {
+    let server = &info.name;
     match (named, own) {
         ("", own) => {
             format!("`{server}` belongs to the cluster `{own}`, and the client names no cluster")
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
     use longshore_protocol::{Credential, SessionId};
 
-    fn publisher() -> Identity {
-        Identity {
+    fn publisher() -> ServerInfo {
+        ServerInfo {
             instance: [7; 16],
             epoch: 3,
             name: "left".into(),

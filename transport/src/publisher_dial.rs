@@ -113,15 +113,15 @@ mod tests {
     use longshore_protocol::{LinkTiming, Role, SessionId};
 
     use super::*;
-    use crate::negotiation::Identity;
+    use crate::negotiation::ServerInfo;
     use crate::{Listener, ListenerOptions};
 
     const WANTED: PublisherId = PublisherId([1; 16]);
 
     async fn listener(publisher: PublisherId, at: SocketAddr) -> Listener {
-        let identity =
-            Identity { instance: publisher.0, epoch: 1, name: "p".into(), serves: |_| true };
-        Listener::bind(at, identity, ListenerOptions::default()).await.unwrap()
+        let info =
+            ServerInfo { instance: publisher.0, epoch: 1, name: "p".into(), serves: |_| true };
+        Listener::bind(at, info, ListenerOptions::default()).await.unwrap()
     }
 
     fn loopback(last: u8, port: u16) -> SocketAddr {

@@ -268,7 +268,7 @@ mod tests {
         let description = &issued.description;
         assert_eq!(description.subject, "CN=worker-1");
         assert_eq!(description.issuer, "CN=ours");
-        assert_eq!(description.identity, Ok(Some("spiffe://a/b".to_owned())));
+        assert_eq!(description.identity, Ok("uri:spiffe://a/b".parse().ok()));
         assert_eq!((description.ip.len(), description.is_ca), (1, false));
         assert_eq!(description.not_before, NOW - CLOCK_SKEW);
         assert_eq!(description.not_after, NOW + 30 * DAY);

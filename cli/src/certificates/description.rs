@@ -12,9 +12,9 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-use super::identity::{IdentityError, identity_of};
 use crate::output::counted;
 use crate::time::show_duration;
+use longshore_access::{CertificateError, Identity, identity_of};
 
 pub(crate) const DAY: i64 = 24 * 60 * 60;
 /// How long before its end a certificate counts as expiring.
@@ -25,7 +25,7 @@ const EXPIRING_DAYS: i64 = 14;
 pub(crate) struct Description {
     pub(crate) subject: String,
     pub(crate) issuer: String,
-    pub(crate) identity: Result<Option<String>, IdentityError>,
+    pub(crate) identity: Result<Option<Identity>, CertificateError>,
     pub(crate) dns: Vec<String>,
     pub(crate) ip: Vec<String>,
     pub(crate) uri: Vec<String>,
@@ -136,7 +136,7 @@ impl Description {
     /// All fields as JSON.
     pub(crate) fn json(&self, now: i64) -> Map<String, Value> {
         let (identity, error) = match &self.identity {
-            Ok(identity) => (json!(identity), Value::Null),
+            Ok(identity) => (json!(identity.as_ref().map(Identity::to_string)), Value::Null),
             Err(why) => (Value::Null, json!(why.to_string())),
         };
         let fields = json!({
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(json["dns"], json!(["a.test"]));
         assert_eq!(json["ip"], json!(["10.0.0.5", "fe80::1"]));
         assert_eq!(json["other_names"], json!(["RFC822Name(a@b.test)"]));
-        assert_eq!(json["identity"], "urn:a");
+        assert_eq!(json["identity"], "uri:urn:a");
         assert_eq!(json["key_type"], "Ed25519");
         assert_eq!(json["valid_from"], "1969-12-31T00:00:00Z");
         assert_eq!(json["valid_until"], "2051-01-01T00:00:00Z");

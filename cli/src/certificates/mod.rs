@@ -3,7 +3,6 @@
 
 mod authority;
 mod description;
-mod identity;
 mod names;
 mod pair;
 mod pem;

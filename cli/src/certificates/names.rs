@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use rustls::pki_types::DnsName;
 
-use super::identity::IDENTITY_BYTES_MAX;
+use longshore_access::IDENTITY_BYTES_MAX;
 
 /// The longest common name, in characters: the bound of X.509.
 const COMMON_NAME_MAX: usize = 64;

@@ -243,7 +243,7 @@ fn print(
 /// The identity that servers see, or why there is none.
 fn identity(description: &Description) -> String {
     match &description.identity {
-        Ok(Some(identity)) => identity.clone(),
+        Ok(Some(identity)) => identity.to_string(),
         Ok(None) => "none: it names nobody by URI, DNS name or common name".to_owned(),
         Err(why) => format!("none: {why}"),
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{CommandOutput, longshore, run};
 use longshore::protocol::{Handshake, LinkTiming, Role, SessionId};
 use longshore_transport::{
-    Access, DialError, Identity, Link, LinkOptions, Listener, ListenerOptions, TlsAcceptor,
+    Access, DialError, Link, LinkOptions, Listener, ListenerOptions, ServerInfo, TlsAcceptor,
     TlsDialer, dial,
 };
 
@@ -57,9 +57,9 @@ async fn members_of_one_authority_link_over_mutual_tls_and_strangers_do_not() {
     let (chain, key) = files(ours, "server");
     let tls = TlsAcceptor::from_pem(&chain, &key, Some(&ours.join("ca.pem"))).unwrap();
     let options = ListenerOptions { tls: Some(tls), ..ListenerOptions::default() };
-    let identity = Identity { instance: [9; 16], epoch: 4, name: "here".into(), serves: |_| true };
+    let info = ServerInfo { instance: [9; 16], epoch: 4, name: "here".into(), serves: |_| true };
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-    let mut listener = Listener::bind(loopback, identity, options).await.unwrap();
+    let mut listener = Listener::bind(loopback, info, options).await.unwrap();
     let address = listener.local_address();
     let worker = || Some(files(ours, "worker"));
 
@@ -85,12 +85,12 @@ fn keys_are_private_and_nothing_is_overwritten() {
         at(&["issue", "a", "--dir", "tls", "--uri", "urn:a", "--host", "a.test", "--json"]);
     let json = issued.code(0).json();
     assert_eq!(json["certificate_file"], "tls/a.pem");
-    assert_eq!(json["identity"], "urn:a");
+    assert_eq!(json["identity"], "uri:urn:a");
     assert_eq!(json["dns"], serde_json::json!(["a.test"]));
     assert_eq!(json["valid_until"], made["valid_until"], "it ends with its authority");
     assert_eq!(json["issuer"], "CN=ours");
     let text = at(&["issue", "b", "--dir", "tls", "--out", "more", "--days", "3"]).code(0).stdout;
-    assert!(text.contains("identity       b\n"), "{text}");
+    assert!(text.contains("identity       dns:b\n"), "{text}");
     assert!(text.contains("hosts          none"), "{text}");
 
     let mode = |file: &str| {
@@ -145,7 +145,7 @@ fn certificates_are_shown_with_what_is_wrong_and_without_keys() {
     let (yes, no, none) = (true.into(), false.into(), serde_json::Value::Null);
     assert_eq!(fits, [yes, none.clone(), no, none, true.into()], "{shown:#?}");
     assert_eq!((&shown[1]["position"], &shown[1]["ca"]), (&2.into(), &true.into()));
-    assert_eq!(shown[0]["identity"], "a");
+    assert_eq!(shown[0]["identity"], "dns:a");
     assert_eq!(shown[3]["validity"], "expired");
 
     let text = at(&["show", "chain.pem", "b.pem", "hostile.pem"]).code(0);

@@ -11,7 +11,7 @@ use longshore_protocol::{
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, Identity, Listener, ListenerOptions, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, FrameBudget, Listener, ListenerOptions, ServerInfo, TlsAcceptor,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -110,13 +110,13 @@ impl ValuePublisherBuilder {
         let id = PublisherId(rand::random());
         let epoch = Epoch(1);
         PublisherInfo::new(id, epoch, name.as_str(), advertise.iter().cloned()).check()?;
-        let identity = Identity {
+        let info = ServerInfo {
             instance: id.0,
             epoch: epoch.0,
             name: name.clone(),
             serves: |role| role == Role::Values,
         };
-        let listener = Listener::bind(listen, identity, listener).await?;
+        let listener = Listener::bind(listen, info, listener).await?;
         let address = listener.local_address();
         let addresses = if advertise.is_empty() { vec![address.into()] } else { advertise };
         let info = PublisherInfo::new(id, epoch, name, addresses);

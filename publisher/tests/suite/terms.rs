@@ -9,7 +9,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Path, PublicationKind, Role, Terms};
 use longshore_publisher::{OpenError, Publisher, PublisherOptions, ValueOptions, ValuePublisher};
 use longshore_resolver::{Cluster, TermsError};
-use longshore_transport::{Identity, Listener, ListenerOptions};
+use longshore_transport::{Listener, ListenerOptions, ServerInfo};
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,14 +54,14 @@ async fn answer(mut listener: Listener, count: usize) -> Vec<(Change, Terms, Str
 
 #[tokio::test(flavor = "multi_thread")]
 async fn paths_and_defaults_are_published_with_their_terms() {
-    let identity = Identity {
+    let info = ServerInfo {
         instance: [1; 16],
         epoch: 0,
         name: "replica".into(),
         serves: |role| role == Role::ResolverWriter,
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
     let cluster = Cluster::new([listener.local_address().to_string()]);
 
     let dir = tempfile::tempdir().unwrap();
@@ -96,14 +96,14 @@ async fn paths_and_defaults_are_published_with_their_terms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_are_published_with_default_or_own_terms() {
-    let identity = Identity {
+    let info = ServerInfo {
         instance: [1; 16],
         epoch: 0,
         name: "replica".into(),
         serves: |role| role == Role::ResolverWriter,
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+    let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
     let publisher = ValuePublisher::builder()
         .usual(ValueOptions { priority: 3, weight: 7 })
         .connect(Cluster::new([listener.local_address().to_string()]))

@@ -26,8 +26,8 @@ use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, Identity, LINK_BYTES, Listener,
-    ListenerOptions, MemoryBounds, TlsAcceptor,
+    BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener, ListenerOptions,
+    MemoryBounds, ServerInfo, TlsAcceptor,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -166,7 +166,7 @@ impl ResolverServer {
             name.pop();
         }
         let timing = options.timing;
-        let identity = Identity {
+        let info = ServerInfo {
             instance: incarnation.0,
             epoch: 0,
             name: name.clone(),
@@ -191,7 +191,7 @@ impl ResolverServer {
             budget: options.budget.clone(),
             ..ListenerOptions::default()
         };
-        let listener = Listener::bind(address, identity, listener_options).await?;
+        let listener = Listener::bind(address, info, listener_options).await?;
         let rules = Rules {
             writer_ttl: timing.writer_ttl,
             stall_max: timing.request_timeout_min,

@@ -10,7 +10,7 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Role, SessionId,
 };
-use longshore_transport::{Identity, LinkReceiver, LinkSender, Listener, ListenerOptions};
+use longshore_transport::{LinkReceiver, LinkSender, Listener, ListenerOptions, ServerInfo};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::Cluster;
@@ -254,9 +254,9 @@ struct TestLink {
 type OpenEnds = (Listener, LinkReceiver, LinkSender);
 
 async fn test_link() -> TestLink {
-    let identity = Identity { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
+    let info = ServerInfo { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
     let loopback = "127.0.0.1:0".parse().unwrap();
-    let listening = Listener::bind(loopback, identity, ListenerOptions::default());
+    let listening = Listener::bind(loopback, info, ListenerOptions::default());
     let mut listener = listening.await.unwrap();
     let address = listener.local_address().to_string();
     let caller = Caller {

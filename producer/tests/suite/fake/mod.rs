@@ -17,7 +17,7 @@ use longshore_protocol::{
     Address, BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, JobId, Messages,
     PublisherId, PublisherInfo, Refusal, Runs, SessionId,
 };
-use longshore_transport::{Identity, Link, LinkReceiver, LinkSender, Listener, ListenerOptions};
+use longshore_transport::{Link, LinkReceiver, LinkSender, Listener, ListenerOptions, ServerInfo};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -104,14 +104,14 @@ impl FakePublisher {
     ) -> FakePublisher {
         let id = PublisherId([n; 16]);
         let name = format!("fake-{n}");
-        let identity = Identity {
+        let info = ServerInfo {
             instance: id.0,
             epoch,
             name: name.clone(),
             serves: |role| !role.is_for_resolver(),
         };
         let options = ListenerOptions::default();
-        let mut listener = Listener::bind(address, identity, options).await.expect("a free port");
+        let mut listener = Listener::bind(address, info, options).await.expect("a free port");
         let addresses = [listener.local_address()];
         let running = CancellationToken::new();
         let (stop, shared) = (running.clone(), disk.clone());

@@ -11,7 +11,7 @@ use longshore_protocol::messages::resolver::{
 };
 use longshore_protocol::{Encode, HandshakeAnswer, Incarnation, LinkTiming, Role, Terms, Welcome};
 use longshore_resolver::ServerOptions;
-use longshore_transport::{Identity, Link, Listener, ListenerOptions, TlsAcceptor};
+use longshore_transport::{Link, Listener, ListenerOptions, ServerInfo, TlsAcceptor};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
@@ -266,8 +266,8 @@ async fn listening(
     let hang = Duration::from_secs(60);
     let timing = LinkTiming { heartbeat: hang / 4, hang };
     let options = ListenerOptions { timing, ..options };
-    let identity = Identity { instance: [3; 16], epoch: 0, name: "hostile".into(), serves };
-    let mut listener = Listener::bind(LOOPBACK, identity, options).await.unwrap();
+    let info = ServerInfo { instance: [3; 16], epoch: 0, name: "hostile".into(), serves };
+    let mut listener = Listener::bind(LOOPBACK, info, options).await.unwrap();
     let address = listener.local_address();
     let task = tokio::spawn(async move {
         let mut links = JoinSet::new();

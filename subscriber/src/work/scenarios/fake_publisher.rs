@@ -13,7 +13,7 @@ use longshore_protocol::{
     PublisherInfo, Revoked, Role, Runs, SettleOutcome, Token,
 };
 use longshore_transport::{
-    Identity, Link, LinkEnd, LinkReceiver, LinkSender, Listener, ListenerOptions,
+    Link, LinkEnd, LinkReceiver, LinkSender, Listener, ListenerOptions, ServerInfo,
 };
 
 /// How long a scenario waits for an expected message.
@@ -37,14 +37,14 @@ pub(super) struct FakeLink {
 impl FakePublisher {
     pub(super) async fn start(n: u8) -> FakePublisher {
         let id = PublisherId([n; 16]);
-        let identity = Identity {
+        let info = ServerInfo {
             instance: id.0,
             epoch: 1,
             name: format!("p{n}"),
             serves: |role| role == Role::Worker,
         };
         let address = ([127, 0, 0, 1], 0).into();
-        let listener = Listener::bind(address, identity, ListenerOptions::default()).await.unwrap();
+        let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
         FakePublisher { id, grace_ms: 5_000, listener }
     }
 

@@ -12,7 +12,7 @@ use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{
     Encode, Frame, FrameWriter, Handshake, HandshakeAnswer, LinkTiming, Role, SessionId,
 };
-use longshore_transport::{Access, Identity, Link, LinkOptions, Listener, ListenerOptions, dial};
+use longshore_transport::{Access, Link, LinkOptions, Listener, ListenerOptions, ServerInfo, dial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -26,8 +26,13 @@ pub const SOON: Duration = Duration::from_secs(20);
 pub const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-pub fn identity() -> Identity {
-    Identity { instance: [9; 16], epoch: 4, name: "here".into(), serves: |r| !r.is_for_resolver() }
+pub fn info() -> ServerInfo {
+    ServerInfo {
+        instance: [9; 16],
+        epoch: 4,
+        name: "here".into(),
+        serves: |r| !r.is_for_resolver(),
+    }
 }
 
 pub fn handshake() -> Handshake {
@@ -47,7 +52,7 @@ pub fn dialling() -> LinkOptions {
 }
 
 pub async fn listener(options: ListenerOptions) -> Listener {
-    Listener::bind(LOOPBACK, identity(), options).await.unwrap()
+    Listener::bind(LOOPBACK, info(), options).await.unwrap()
 }
 
 /// A link, dialled and accepted: (dialler's end, listener's end).

@@ -7,32 +7,21 @@
 //! This is for certificates whose signatures are verified. It reads no other extension, so that the
 //! parsers of all others are out of a stranger's reach.
 
-use std::fmt;
-
 use x509_parser::certificate::{X509Certificate, X509CertificateParser};
 use x509_parser::extensions::{GeneralName, SubjectAlternativeName};
 use x509_parser::nom::Parser as _;
 use x509_parser::oid_registry::OID_X509_EXT_SUBJECT_ALT_NAME;
 use x509_parser::prelude::FromDer as _;
 
-/// The longest identity, in bytes.
-pub(crate) const IDENTITY_BYTES_MAX: usize = 256;
+use crate::identity::{IDENTITY_BYTES_MAX, Identity, NameKind};
 
 /// The tags of general names, for those whose text is invalid.
 const TAG_DNS: u32 = 2;
 const TAG_URI: u32 = 6;
 
-/// Where in a certificate a name stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NameKind {
-    Uri,
-    Dns,
-    Common,
-}
-
 /// Why a certificate gives no usable identity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum IdentityError {
+pub enum CertificateError {
     /// The bytes are no certificate, or more than one.
     #[error("not a certificate: {why}")]
     NotACertificate {
@@ -46,13 +35,16 @@ pub(crate) enum IdentityError {
     #[error("its subject has more than one common name")]
     CommonNames,
     /// The name is not ASCII, or, for a common name, not UTF-8.
-    #[error("its {0} is not text")]
+    #[error("its {} is not text", label(*.0))]
     NotText(NameKind),
     /// The name is empty.
-    #[error("its {0} is empty")]
+    #[error("its {} is empty", label(*.0))]
     Empty(NameKind),
     /// The name is longer than [`IDENTITY_BYTES_MAX`].
-    #[error("its {kind} has {bytes} bytes; an identity has at most {IDENTITY_BYTES_MAX}")]
+    #[error(
+        "its {} has {bytes} bytes; an identity has at most {IDENTITY_BYTES_MAX}",
+        label(*.kind)
+    )]
     TooLong {
         /// Where it stands.
         kind: NameKind,
@@ -60,13 +52,13 @@ pub(crate) enum IdentityError {
         bytes: usize,
     },
     /// The name contains a control character, such as NUL.
-    #[error("its {0} contains a control character")]
+    #[error("its {} contains a control character", label(*.0))]
     ControlCharacter(NameKind),
 }
 
 /// The identity that a certificate gives to a client; none if it has no such name.
-pub(crate) fn identity_of(der: &[u8]) -> Result<Option<String>, IdentityError> {
-    let not_a_certificate = |why: String| IdentityError::NotACertificate { why };
+pub fn identity_of(der: &[u8]) -> Result<Option<Identity>, CertificateError> {
+    let not_a_certificate = |why: String| CertificateError::NotACertificate { why };
     let (rest, certificate) = X509CertificateParser::new()
         .with_deep_parse_extensions(false)
         .parse(der)
@@ -83,22 +75,22 @@ pub(crate) fn identity_of(der: &[u8]) -> Result<Option<String>, IdentityError> {
     let mut common_names = certificate.subject().iter_common_name();
     let Some(name) = common_names.next() else { return Ok(None) };
     if common_names.next().is_some() {
-        return Err(IdentityError::CommonNames);
+        return Err(CertificateError::CommonNames);
     }
-    let text = name.as_str().map_err(|_| IdentityError::NotText(NameKind::Common))?;
-    checked(text.as_bytes(), NameKind::Common).map(Some)
+    let text = name.as_str().map_err(|_| CertificateError::NotText(NameKind::CommonName))?;
+    checked(text.as_bytes(), NameKind::CommonName).map(Some)
 }
 
 fn alternative_names<'a>(
     certificate: &X509Certificate<'a>,
-) -> Result<Vec<GeneralName<'a>>, IdentityError> {
+) -> Result<Vec<GeneralName<'a>>, CertificateError> {
     let extension = certificate
         .get_extension_unique(&OID_X509_EXT_SUBJECT_ALT_NAME)
-        .map_err(|_| IdentityError::AlternativeNames)?;
+        .map_err(|_| CertificateError::AlternativeNames)?;
     let Some(extension) = extension else { return Ok(Vec::new()) };
     match SubjectAlternativeName::from_der(extension.value) {
         Ok(([], names)) => Ok(names.general_names),
-        _ => Err(IdentityError::AlternativeNames),
+        _ => Err(CertificateError::AlternativeNames),
     }
 }
 
@@ -114,31 +106,31 @@ fn bytes_of<'a>(name: &GeneralName<'a>, kind: NameKind) -> Option<&'a [u8]> {
     }
 }
 
-fn checked(name: &[u8], kind: NameKind) -> Result<String, IdentityError> {
+fn checked(name: &[u8], kind: NameKind) -> Result<Identity, CertificateError> {
     if name.is_empty() {
-        return Err(IdentityError::Empty(kind));
+        return Err(CertificateError::Empty(kind));
     }
     if name.len() > IDENTITY_BYTES_MAX {
-        return Err(IdentityError::TooLong { kind, bytes: name.len() });
+        return Err(CertificateError::TooLong { kind, bytes: name.len() });
     }
-    let text = std::str::from_utf8(name).map_err(|_| IdentityError::NotText(kind))?;
+    let text = std::str::from_utf8(name).map_err(|_| CertificateError::NotText(kind))?;
     // URIs and DNS names are IA5 strings.
-    if kind != NameKind::Common && !text.is_ascii() {
-        return Err(IdentityError::NotText(kind));
+    if kind != NameKind::CommonName && !text.is_ascii() {
+        return Err(CertificateError::NotText(kind));
     }
     if text.chars().any(char::is_control) {
-        return Err(IdentityError::ControlCharacter(kind));
+        return Err(CertificateError::ControlCharacter(kind));
     }
-    Ok(text.to_owned())
+    Ok(Identity { kind, name: text.to_owned() })
 }
 
-impl fmt::Display for NameKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NameKind::Uri => "first URI",
-            NameKind::Dns => "first DNS name",
-            NameKind::Common => "common name",
-        })
+/// A kind of name as a certificate has it.
+fn label(kind: NameKind) -> &'static str {
+    match kind {
+        NameKind::Uri => "first URI",
+        NameKind::Dns => "first DNS name",
+        NameKind::CommonName => "common name",
+        NameKind::Token => "token",
     }
 }
 
@@ -192,22 +184,28 @@ mod tests {
         der
     }
 
+    /// The text of the certificate's identity.
+    fn identity_of(der: &[u8]) -> Result<Option<String>, CertificateError> {
+        super::identity_of(der).map(|identity| identity.map(|identity| identity.to_string()))
+    }
+
     #[test]
     fn a_uri_comes_before_a_dns_name_before_the_common_name() {
         let address = SanType::IpAddress("10.0.0.5".parse().unwrap());
         let mail = SanType::Rfc822Name("ann@example.com".try_into().unwrap());
         let spiffe = "spiffe://example.com/worker";
+        let as_uri = "uri:spiffe://example.com/worker";
         for (names, identity) in [
-            (vec![dns("b.test"), uri(spiffe), uri("urn:x:2")], spiffe),
-            (vec![address.clone(), mail.clone(), dns("b.test"), dns("a.test")], "b.test"),
-            (vec![address, mail], "worker-1"),
-            (vec![], "worker-1"),
+            (vec![dns("b.test"), uri(spiffe), uri("urn:x:2")], as_uri),
+            (vec![address.clone(), mail.clone(), dns("b.test"), dns("a.test")], "dns:b.test"),
+            (vec![address, mail], "cn:worker-1"),
+            (vec![], "cn:worker-1"),
         ] {
             let der = certificate(common("worker-1"), names);
             assert_eq!(identity_of(&der), Ok(Some(identity.to_owned())));
         }
         let der = certificate(common("grüße 日本"), vec![]);
-        assert_eq!(identity_of(&der), Ok(Some("grüße 日本".to_owned())));
+        assert_eq!(identity_of(&der), Ok(Some("cn:grüße 日本".to_owned())));
     }
 
     #[test]
@@ -221,13 +219,16 @@ mod tests {
 
     #[test]
     fn a_name_that_cannot_serve_is_an_error_and_never_skipped() {
-        use IdentityError::{ControlCharacter, Empty, NotText, TooLong};
-        use NameKind::{Common, Dns, Uri};
+        use CertificateError::{ControlCharacter, Empty, NotText, TooLong};
+        use NameKind::{CommonName as Common, Dns, Uri};
         let fallback = || vec![dns("fallback.test"), uri("urn:fallback")];
         let bad_uri = |text: &str| [vec![uri(text)], fallback()].concat();
         let bad_dns = |text: &str| vec![dns(text), dns("fallback.test")];
         let long = format!("urn:{}", "x".repeat(IDENTITY_BYTES_MAX - 4));
-        assert_eq!(identity_of(&certificate(common("c"), bad_uri(&long))), Ok(Some(long.clone())));
+        assert_eq!(
+            identity_of(&certificate(common("c"), bad_uri(&long))),
+            Ok(Some(format!("uri:{long}")))
+        );
         let longer = format!("{long}x");
         for (names, error) in [
             (bad_uri(""), Empty(Uri)),
@@ -268,8 +269,8 @@ mod tests {
         // The same attribute, which rcgen takes for another.
         subject.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "admin");
         let named = |names| identity_of(&certificate(subject.clone(), names));
-        assert_eq!(named(vec![]), Err(IdentityError::CommonNames));
-        assert_eq!(named(vec![dns("a.test")]), Ok(Some("a.test".to_owned())));
+        assert_eq!(named(vec![]), Err(CertificateError::CommonNames));
+        assert_eq!(named(vec![dns("a.test")]), Ok(Some("dns:a.test".to_owned())));
     }
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
             identity_of(&der(&params))
         };
         let first = b"\x30\x08\x86\x06urn:ab";
-        assert_eq!(extended(&[first]), Ok(Some("urn:ab".to_owned())));
+        assert_eq!(extended(&[first]), Ok(Some("uri:urn:ab".to_owned())));
         let damaged: [&[&[u8]]; 5] = [
             &[first, first],
             &[b"\x30\x08\x86\x06urn:abtail"],
@@ -293,7 +294,7 @@ mod tests {
             &[b""],
         ];
         for contents in damaged {
-            assert_eq!(extended(contents), Err(IdentityError::AlternativeNames), "{contents:?}");
+            assert_eq!(extended(contents), Err(CertificateError::AlternativeNames), "{contents:?}");
         }
     }
 
@@ -305,7 +306,7 @@ mod tests {
         }
         let two = [whole.as_slice(), &whole].concat();
         for bytes in [two.as_slice(), b"-----BEGIN CERTIFICATE-----", &[0x30, 0x84, 0xff, 0xff]] {
-            assert!(matches!(identity_of(bytes), Err(IdentityError::NotACertificate { .. })));
+            assert!(matches!(identity_of(bytes), Err(CertificateError::NotACertificate { .. })));
         }
         // No bit makes it panic.
         for at in 0..whole.len() * 8 {

@@ -1,0 +1,85 @@
+//! The name by which a policy knows a client.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name of an identity, in bytes.
+pub const IDENTITY_BYTES_MAX: usize = 256;
+
+/// Who a client is: a name, and where it comes from. Names of different kinds are different
+/// identities, whatever their text: an authority that limits DNS names does not limit common names.
+/// Its text is the kind and the name, such as `dns:worker-1.example.com`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    /// Where the name comes from.
+    pub kind: NameKind,
+    /// The name: 1 to 256 bytes without control characters.
+    pub name: String,
+}
+
+/// Where the name of an identity comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NameKind {
+    /// `uri:`, the first URI among a certificate's alternative names.
+    Uri,
+    /// `dns:`, the first DNS name among a certificate's alternative names.
+    Dns,
+    /// `cn:`, the common name of a certificate's subject.
+    CommonName,
+    /// `token:`, the name of a token.
+    Token,
+}
+
+impl NameKind {
+    /// All kinds.
+    pub const ALL: [NameKind; 4] =
+        [NameKind::Uri, NameKind::Dns, NameKind::CommonName, NameKind::Token];
+
+    /// The text before the colon.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            NameKind::Uri => "uri",
+            NameKind::Dns => "dns",
+            NameKind::CommonName => "cn",
+            NameKind::Token => "token",
+        }
+    }
+}
+
+/// Why a text is not an identity.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum IdentityTextError {
+    /// It has no known kind.
+    #[error(
+        "{0:?} does not begin with a kind of name; write uri:NAME, dns:NAME, cn:NAME or token:NAME"
+    )]
+    Kind(String),
+    /// The name is empty, too long or contains a control character.
+    #[error(
+        "the name in {0:?} cannot serve; it has 1 to {IDENTITY_BYTES_MAX} bytes \
+         and no control character"
+    )]
+    Name(String),
+}
+
+impl FromStr for Identity {
+    type Err = IdentityTextError;
+
+    fn from_str(text: &str) -> Result<Identity, IdentityTextError> {
+        let (prefix, name) =
+            text.split_once(':').ok_or_else(|| IdentityTextError::Kind(text.to_owned()))?;
+        let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix() == prefix);
+        let kind = kind.ok_or_else(|| IdentityTextError::Kind(text.to_owned()))?;
+        let fits = (1..=IDENTITY_BYTES_MAX).contains(&name.len());
+        if !fits || name.chars().any(char::is_control) {
+            return Err(IdentityTextError::Name(text.to_owned()));
+        }
+        Ok(Identity { kind, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind.prefix(), self.name)
+    }
+}
