@@ -1,9 +1,16 @@
 //! Who a client is, and what it may do. Pure: no socket, no clock, no file is opened here.
 //!
-//! [`identity_of`] reads an [`Identity`] from a certificate.
+//! [`identity_of`] reads an [`Identity`] from a certificate. A [`Policy`] allows [`Action`]s on
+//! paths; [`Rights`] are everything that it allows one client.
 
+mod action;
 mod certificate;
 mod identity;
+mod policy;
 
+pub use action::{Action, UnknownAction};
 pub use certificate::{CertificateError, identity_of};
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
+pub use policy::{
+    Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, Rights, Rule,
+};

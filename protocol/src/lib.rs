@@ -18,6 +18,7 @@ pub mod limits;
 pub mod messages;
 pub mod name;
 pub mod path;
+pub mod path_set;
 pub mod publisher_info;
 pub mod runs;
 pub mod settings;
@@ -43,6 +44,7 @@ pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, New
 pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};
+pub use path_set::PathSet;
 pub use publisher_info::{PublisherInfo, PublisherInfoError};
 pub use runs::Runs;
 pub use settings::QueueSettings;

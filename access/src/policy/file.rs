@@ -1,0 +1,249 @@
+//! The file of a policy, in TOML.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use longshore_protocol::limits::PATH_SET_GLOBS_MAX;
+use longshore_protocol::{Glob, GlobError, PublisherId};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::Policy;
+use super::publishers::Publishers;
+use super::rule::{Effect, PathPattern, Rule, USER};
+use super::subject::Subject;
+use crate::action::{Action, UnknownAction};
+use crate::identity::{IDENTITY_BYTES_MAX, NameKind};
+
+/// The longest policy, in bytes.
+pub const POLICY_BYTES_MAX: usize = 256 * 1024;
+/// Most names in `who` of all rules, members of their groups included.
+const SUBJECTS_MAX: usize = 65_536;
+
+/// Why a text is not a policy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct PolicyError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub fault: PolicyFault,
+}
+
+/// What is wrong in a policy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PolicyFault {
+    /// It is too long: this many bytes.
+    #[error("the policy has {0} bytes; the limit is {POLICY_BYTES_MAX}")]
+    TooLong(usize),
+    /// It is not TOML, or has an unknown key.
+    #[error("{0}")]
+    Toml(String),
+    /// A list of a rule is empty.
+    #[error("`{0}` is empty; a rule needs at least one")]
+    Empty(&'static str),
+    /// An action that does not exist.
+    #[error("{0}; or \"*\" for all of them")]
+    Action(#[from] UnknownAction),
+    /// A path that is not a glob.
+    #[error("{0}")]
+    Path(#[from] GlobError),
+    /// A path contains `$` other than in `${user}`.
+    #[error("{0:?}: `$` stands only in {USER}, a whole segment or a part of one")]
+    Variable(String),
+    /// A text that names no clients.
+    #[error(
+        "{0:?} names no clients; write uri:NAME, dns:NAME, cn:NAME or token:NAME (`*` in it is any \
+         text), group:NAME, \"*\" for every client with an identity, or anonymous"
+    )]
+    Subject(String),
+    /// A group that the policy does not define.
+    #[error("there is no group {0:?}; define it in [groups]")]
+    Group(String),
+    /// A group within a group.
+    #[error("{0:?}: a group has names, and no groups")]
+    Nested(String),
+    /// An id that is not a publisher's.
+    #[error("{0:?} is not a publisher's id; `longshore publisher status` shows it")]
+    Publisher(String),
+    /// Too many paths: this many.
+    #[error("{0} paths; the limit of a policy is {PATH_SET_GLOBS_MAX}")]
+    TooManyPaths(usize),
+    /// Too many names.
+    #[error("over {SUBJECTS_MAX} names in `who`, members of groups included")]
+    TooManySubjects,
+}
+
+/// The file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    groups: BTreeMap<String, Vec<Spanned<String>>>,
+    #[serde(default)]
+    publishers: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    #[serde(default)]
+    allow: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    deny: Vec<Spanned<RuleTable>>,
+}
+
+/// A rule in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    who: Vec<Spanned<String>>,
+    #[serde(rename = "do")]
+    actions: Vec<Spanned<String>>,
+    paths: Vec<Spanned<String>>,
+}
+
+impl Policy {
+    /// Reads a policy.
+    pub fn parse(text: &str) -> Result<Policy, PolicyError> {
+        let whole = |fault| PolicyError { line: 1, fault };
+        if text.len() > POLICY_BYTES_MAX {
+            return Err(whole(PolicyFault::TooLong(text.len())));
+        }
+        let file: File = toml::from_str(text).map_err(|error| {
+            let line = line_of(text, error.span().map_or(0, |span| span.start));
+            PolicyError { line, fault: PolicyFault::Toml(error.message().to_owned()) }
+        })?;
+        let mut reader = Reader { text, groups: BTreeMap::new(), subjects: 0 };
+        for (name, members) in &file.groups {
+            let members = reader.each(members, |_, text| match subject(text)? {
+                Some(subject) => Ok(vec![subject]),
+                None => Err(PolicyFault::Nested(text.to_owned())),
+            })?;
+            reader.groups.insert(name.clone(), members);
+        }
+        let mut rules = Vec::new();
+        for (effect, tables) in [(Effect::Allow, &file.allow), (Effect::Deny, &file.deny)] {
+            for table in tables {
+                rules.push(reader.rule(effect, table)?);
+            }
+        }
+        rules.sort_by_key(|rule| rule.line);
+        let paths = rules.iter().map(|rule| rule.paths.len()).sum();
+        if paths > PATH_SET_GLOBS_MAX {
+            return Err(whole(PolicyFault::TooManyPaths(paths)));
+        }
+        let publishers = Arc::new(reader.publishers(&file.publishers)?);
+        Ok(Policy { rules, publishers })
+    }
+}
+
+/// What is known while the file is read.
+struct Reader<'a> {
+    text: &'a str,
+    groups: BTreeMap<String, Vec<Subject>>,
+    subjects: usize,
+}
+
+impl Reader<'_> {
+    /// Reads every text of a list; an error has the line of its text.
+    fn each<T>(
+        &mut self,
+        texts: &[Spanned<String>],
+        mut read: impl FnMut(&mut Self, &str) -> Result<Vec<T>, PolicyFault>,
+    ) -> Result<Vec<T>, PolicyError> {
+        let mut all = Vec::with_capacity(texts.len());
+        for text in texts {
+            let read = read(self, text.get_ref());
+            all.extend(read.map_err(|fault| self.at(text, fault))?);
+        }
+        Ok(all)
+    }
+
+    fn at<T>(&self, place: &Spanned<T>, fault: PolicyFault) -> PolicyError {
+        PolicyError { line: line_of(self.text, place.span().start), fault }
+    }
+
+    fn rule(&mut self, effect: Effect, table: &Spanned<RuleTable>) -> Result<Rule, PolicyError> {
+        let RuleTable { who, actions, paths } = table.get_ref();
+        for (name, list) in [("who", who), ("do", actions), ("paths", paths)] {
+            if list.is_empty() {
+                return Err(self.at(table, PolicyFault::Empty(name)));
+            }
+        }
+        let who = self.each(who, Reader::subjects)?;
+        let actions = self.each(actions, |_, text| match text {
+            "*" => Ok(Action::ALL.to_vec()),
+            text => Ok(vec![text.parse::<Action>()?]),
+        })?;
+        let paths = self.each(paths, |_, text| Ok(vec![path(text)?]))?;
+        let line = line_of(self.text, table.span().start);
+        Ok(Rule { effect, line, who, actions, paths })
+    }
+
+    /// The clients of one text: a group's members, or one subject.
+    fn subjects(&mut self, text: &str) -> Result<Vec<Subject>, PolicyFault> {
+        let subjects = match (text.strip_prefix("group:"), subject(text)?) {
+            (_, Some(subject)) => vec![subject],
+            (Some(name), None) => {
+                let members = self.groups.get(name);
+                members.ok_or_else(|| PolicyFault::Group(name.to_owned()))?.clone()
+            }
+            (None, None) => Vec::new(),
+        };
+        self.subjects += subjects.len();
+        if self.subjects > SUBJECTS_MAX {
+            return Err(PolicyFault::TooManySubjects);
+        }
+        Ok(subjects)
+    }
+
+    fn publishers(
+        &mut self,
+        publishers: &BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
+    ) -> Result<Publishers, PolicyError> {
+        let mut bound = BTreeMap::new();
+        for (id, names) in publishers {
+            let publisher: PublisherId = id
+                .get_ref()
+                .parse()
+                .map_err(|_| self.at(id, PolicyFault::Publisher(id.get_ref().clone())))?;
+            let subjects = self.each(names, Reader::subjects)?;
+            bound.insert(publisher, subjects);
+        }
+        Ok(Publishers(bound))
+    }
+}
+
+/// A subject; none for a group.
+fn subject(text: &str) -> Result<Option<Subject>, PolicyFault> {
+    let unknown = || PolicyFault::Subject(text.to_owned());
+    match text {
+        "*" => return Ok(Some(Subject::Everyone)),
+        "anonymous" => return Ok(Some(Subject::Anonymous)),
+        _ if text.starts_with("group:") => return Ok(None),
+        _ => {}
+    }
+    let (prefix, pattern) = text.split_once(':').ok_or_else(unknown)?;
+    let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix() == prefix);
+    let fits = (1..=IDENTITY_BYTES_MAX).contains(&pattern.len());
+    match kind {
+        Some(kind) if fits && !pattern.chars().any(char::is_control) => {
+            Ok(Some(Subject::Named { kind, pattern: pattern.to_owned() }))
+        }
+        _ => Err(unknown()),
+    }
+}
+
+fn path(text: &str) -> Result<PathPattern, PolicyFault> {
+    if !text.contains('$') {
+        return Ok(PathPattern::Fixed(Glob::new(text)?));
+    }
+    if text.replace(USER, "").contains('$') {
+        return Err(PolicyFault::Variable(text.to_owned()));
+    }
+    // Both a name and any name have to give a glob.
+    Glob::new(&text.replace(USER, "x"))?;
+    Glob::new(&text.replace(USER, "*"))?;
+    Ok(PathPattern::PerUser(text.to_owned()))
+}
+
+/// The line of a byte, from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.bytes().take(at).filter(|&byte| byte == b'\n').count()
+}

@@ -1,0 +1,98 @@
+//! Who may do what: the rules of one file, the same at replicas and publishers.
+//!
+//! Without a matching rule an action is denied, and a deny beats every allow. There is no order of
+//! rules, no negation, no inheritance and no condition: [`Policy::decide`] is all of it.
+
+mod file;
+mod publishers;
+mod rights;
+mod rule;
+mod subject;
+
+use std::sync::Arc;
+
+use longshore_protocol::{Path, PathSet, PublisherId};
+
+pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
+pub use self::publishers::Binding;
+use self::publishers::Publishers;
+pub use self::rights::Rights;
+pub use self::rule::{Effect, Rule};
+use crate::action::Action;
+use crate::identity::Identity;
+
+/// A policy.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    publishers: Arc<Publishers>,
+}
+
+/// Whether an action is allowed, and by which rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision<'a> {
+    /// This rule allows it, and none denies it.
+    Allowed(&'a Rule),
+    /// This rule denies it.
+    Denied(&'a Rule),
+    /// No rule allows it.
+    NoRule,
+}
+
+impl Decision<'_> {
+    /// True if it is allowed.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Decision::Allowed(_))
+    }
+}
+
+impl Policy {
+    /// Whether a client may do an action on a path, and which rule decides. `None` is a client
+    /// without an identity.
+    pub fn decide(&self, who: Option<&Identity>, action: Action, path: &Path) -> Decision<'_> {
+        let rule = |effect| {
+            self.rules.iter().find(|rule| {
+                rule.effect == effect && rule.is_about(who, action) && rule.matches(who, path)
+            })
+        };
+        match (rule(Effect::Deny), rule(Effect::Allow)) {
+            (Some(rule), _) => Decision::Denied(rule),
+            (None, Some(rule)) => Decision::Allowed(rule),
+            (None, None) => Decision::NoRule,
+        }
+    }
+
+    /// Everything that a client may do: the same answers as [`decide`](Policy::decide), prepared
+    /// for many questions.
+    pub fn rights(&self, who: Option<&Identity>) -> Rights {
+        let paths = Action::ALL.map(|action| {
+            let mut set = PathSet::default();
+            for rule in self.rules.iter().filter(|rule| rule.is_about(who, action)) {
+                let list = match rule.effect {
+                    Effect::Allow => &mut set.allow,
+                    Effect::Deny => &mut set.deny,
+                };
+                for glob in rule.globs(who) {
+                    if !list.contains(&glob) {
+                        list.push(glob);
+                    }
+                }
+            }
+            set
+        });
+        Rights::new(paths, self.publishers.clone(), who.cloned())
+    }
+
+    /// Whether a client may register as the publisher with this id.
+    pub fn binding(&self, who: Option<&Identity>, publisher: PublisherId) -> Binding {
+        self.publishers.binding(who, publisher)
+    }
+
+    /// The rules, in their order in the file.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+}
+
+#[cfg(test)]
+mod model_test;

@@ -1,0 +1,253 @@
+//! The policy beside a naive evaluator of the same rules, which shares no code with it.
+
+use longshore_protocol::{Path, PublisherId};
+use proptest::prelude::*;
+
+use super::{Binding, Decision, Effect, Policy, PolicyFault, Rights};
+use crate::action::Action;
+use crate::identity::Identity;
+
+/// A rule as its text has it.
+#[derive(Clone, Debug)]
+struct Draft {
+    allows: bool,
+    who: Vec<&'static str>,
+    actions: Vec<&'static str>,
+    paths: Vec<&'static str>,
+}
+
+const WHO: [&str; 9] = [
+    "*",
+    "anonymous",
+    "dns:a.test",
+    "dns:*.test",
+    "cn:a.test",
+    "token:a",
+    "group:ops",
+    "group:none",
+    "uri:spiffe://*/w",
+];
+const ACTIONS: [&str; 4] = ["enqueue", "work", "act", "*"];
+const PATHS: [&str; 9] =
+    ["/**", "/a/**", "/a/*", "/a/b", "/*/b", "/u/${user}/**", "/u/x-${user}", "/**/b", "/{a,u}/b"];
+const OPS: [&str; 2] = ["dns:b.test", "token:a"];
+const CLIENTS: [&str; 8] =
+    ["", "dns:a.test", "dns:b.test", "cn:a.test", "token:a", "token:*", "uri:spiffe://x/w", "cn:?"];
+const TRIED: [&str; 9] =
+    ["/a", "/a/b", "/a/c", "/b", "/u/a", "/u/a/b", "/u/x-a", "/u/a.test/z", "/u/b.test"];
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let some = |all: &'static [&'static str]| proptest::sample::subsequence(all, 1..3);
+    (any::<bool>(), some(&WHO), some(&ACTIONS), some(&PATHS))
+        .prop_map(|(allows, who, actions, paths)| Draft { allows, who, actions, paths })
+}
+
+fn drafts() -> impl Strategy<Value = Vec<Draft>> {
+    proptest::collection::vec(draft(), 0..5)
+}
+
+/// The file of the rules. Its rules begin at lines 5, 9, 13 and so on.
+fn text(drafts: &[Draft]) -> String {
+    let head = format!("[groups]\nops = {OPS:?}\nnone = []\n\n");
+    drafts.iter().fold(head, |text, draft| {
+        let Draft { allows, who, actions, paths } = draft;
+        let effect = if *allows { "allow" } else { "deny" };
+        format!("{text}[[{effect}]]\nwho = {who:?}\ndo = {actions:?}\npaths = {paths:?}\n")
+    })
+}
+
+fn like(pattern: &[u8], text: &[u8], star: fn(u8) -> bool) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', rest @ ..] => (0..=text.len())
+            .any(|n| text[..n].iter().all(|&b| star(b)) && like(rest, &text[n..], star)),
+        [first, rest @ ..] => text.first() == Some(first) && like(rest, &text[1..], star),
+    }
+}
+
+fn names(who: &str, client: &str) -> bool {
+    match who {
+        "*" => !client.is_empty(),
+        "anonymous" => client.is_empty(),
+        "group:ops" => OPS.contains(&client),
+        "group:none" => false,
+        // A kind has no star, so it has to be equal.
+        pattern => like(pattern.as_bytes(), client.as_bytes(), |_| true),
+    }
+}
+
+/// Whether a path of a rule matches. `**` is written at an end or a beginning only.
+fn matches(pattern: &str, allows: bool, client: &str, path: &str) -> bool {
+    let name = client.split_once(':').map_or("", |(_, name)| name);
+    let usable = !name.is_empty() && !name.contains(['/', '*', '?']);
+    let pattern = match (pattern.contains("${user}"), usable, allows) {
+        (true, true, _) => pattern.replace("${user}", name),
+        (true, false, true) => return false,
+        (true, false, false) => pattern.replace("${user}", "*"),
+        (false, ..) => pattern.to_owned(),
+    };
+    let segment = |byte| byte != b'/';
+    if pattern == "/{a,u}/b" {
+        return path == "/a/b" || path == "/u/b";
+    }
+    if let Some(base) = pattern.strip_suffix("/**") {
+        let above = |end: usize| like(base.as_bytes(), &path.as_bytes()[..end], segment);
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        return ends.into_iter().any(above);
+    }
+    if let Some(tail) = pattern.strip_prefix("/**") {
+        return path.ends_with(tail);
+    }
+    like(pattern.as_bytes(), path.as_bytes(), segment)
+}
+
+fn naive(drafts: &[Draft], client: &str, action: Action, path: &str) -> (bool, Vec<usize>) {
+    let applies = |draft: &Draft| {
+        draft.who.iter().any(|who| names(who, client))
+            && draft.actions.iter().any(|text| *text == "*" || *text == action.name())
+            && draft.paths.iter().any(|text| matches(text, draft.allows, client, path))
+    };
+    let lines = |allows: bool| -> Vec<usize> {
+        let at = |(n, draft): (usize, &Draft)| {
+            (draft.allows == allows && applies(draft)).then_some(5 + 4 * n)
+        };
+        drafts.iter().enumerate().filter_map(at).collect()
+    };
+    let (allows, denies) = (lines(true), lines(false));
+    if denies.is_empty() { (!allows.is_empty(), allows) } else { (false, denies) }
+}
+
+fn identity(client: &str) -> Option<Identity> {
+    (!client.is_empty()).then(|| client.parse().unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn a_policy_decides_as_the_naive_evaluator_does(before in drafts(), after in drafts()) {
+        let policy = Policy::parse(&text(&before)).unwrap();
+        let later = Policy::parse(&text(&after)).unwrap();
+        for client in CLIENTS {
+            let who = identity(client);
+            let rights = policy.rights(who.as_ref());
+            let keeps = later.rights(who.as_ref()).keep(&rights);
+            let mut any = false;
+            for (action, path) in Action::ALL.iter().flat_map(|a| TRIED.map(|p| (*a, p))) {
+                let case = format!("{client:?} {action} {path} under\n{}", text(&before));
+                let (allowed, lines) = naive(&before, client, action, path);
+                let path_text = path;
+                let path = Path::new(path).unwrap();
+                let (line, decided) = match policy.decide(who.as_ref(), action, &path) {
+                    Decision::Allowed(rule) => (Some(rule.line), true),
+                    Decision::Denied(rule) => (Some(rule.line), false),
+                    Decision::NoRule => (None, false),
+                };
+                prop_assert_eq!(decided, allowed, "{}", case);
+                prop_assert_eq!(line, lines.first().copied(), "{}", case);
+                prop_assert_eq!(rights.may(action, &path), allowed, "{}", case);
+                any |= allowed;
+                if keeps && allowed {
+                    let (still, _) = naive(&after, client, action, path_text);
+                    prop_assert!(still, "{} then\n{}", case, text(&after));
+                }
+            }
+            prop_assert!(!(any && rights.is_nothing()));
+        }
+    }
+}
+
+#[test]
+fn adding_a_rule_keeps_rights_and_taking_one_does_not() {
+    let rule =
+        |who, path| format!("[[allow]]\nwho = [{who:?}]\ndo = [\"work\"]\npaths = [{path:?}]\n");
+    let (a, b) = (rule("cn:a", "/a/**"), rule("cn:*", "/b/**"));
+    let deny = rule("cn:a", "/a/x").replace("allow", "deny");
+    let who = identity("cn:a");
+    let rights = |text: &str| Policy::parse(text).unwrap().rights(who.as_ref());
+    let (only_a, both) = (rights(&a), rights(&(a.clone() + &b)));
+    assert!(both.keep(&only_a) && !only_a.keep(&both));
+    assert!(!rights(&(a.clone() + &deny)).keep(&only_a));
+    assert!(only_a.keep(&rights(&(a.clone() + &deny))));
+    assert!(Rights::everything().keep(&both) && !both.keep(&Rights::everything()));
+    assert!(rights(&rule("*", "/**")).keep(&both));
+    let anonymous = Policy::parse(&a).unwrap().rights(None);
+    assert!(anonymous.is_nothing() && !both.is_nothing());
+}
+
+#[test]
+fn a_publishers_id_belongs_to_the_identity_that_the_policy_names() {
+    let (one, two) = (PublisherId([1; 16]), PublisherId([2; 16]));
+    let bound = |who: &str| format!("[publishers]\n\"{one}\" = {who}\n");
+    let policy = |who: &str| Policy::parse(&bound(who)).unwrap();
+    let (pa, pb) = (identity("dns:pa.test"), identity("dns:pb.test"));
+    let first = policy("[\"dns:pa.test\"]");
+    assert_eq!(first.binding(pa.as_ref(), one), Binding::Own);
+    assert_eq!(first.binding(pb.as_ref(), one), Binding::Others);
+    assert_eq!(first.binding(None, one), Binding::Others);
+    assert_eq!(first.binding(pa.as_ref(), two), Binding::Unbound);
+    let several = policy("[\"dns:pb.test\", \"cn:x\"]");
+    assert_eq!(several.binding(pb.as_ref(), one), Binding::Own);
+    // The id was taken from one, and given to the other.
+    let rights = |policy: &Policy, who: &Option<Identity>| policy.rights(who.as_ref());
+    assert!(!rights(&several, &pa).keep(&rights(&first, &pa)));
+    assert!(rights(&several, &pb).keep(&rights(&first, &pb)));
+    let none = Policy::default();
+    assert!(!rights(&first, &pb).keep(&rights(&none, &pb)), "it was unbound");
+    assert_eq!(rights(&none, &pa).binding(one), Binding::Unbound);
+    assert_eq!(Rights::everything().binding(one), Binding::Own);
+}
+
+#[test]
+fn each_fault_has_its_line() {
+    let rule = |who: &str, actions: &str, paths: &str| {
+        format!("\n\n[[allow]]\nwho = [{who}]\ndo = [{actions}]\npaths = [{paths}]\n")
+    };
+    let cn = "\"cn:a\"";
+    type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
+    let cases: [Case<'_>; 15] = [
+        (rule(cn, "\"fly\"", "\"/a\""), 5, |f| matches!(f, PolicyFault::Action(_))),
+        (rule(cn, "\"act\"", "\"/a\", \"a[\""), 6, |f| matches!(f, PolicyFault::Path(_))),
+        (rule(cn, "\"act\"", "\"/${user\""), 6, |f| matches!(f, PolicyFault::Variable(_))),
+        (rule(cn, "\"act\"", "\"/**${user}\""), 6, |f| matches!(f, PolicyFault::Path(_))),
+        (rule("\"alice\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"cn:\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"ip:a\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"group:x\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Group(_))),
+        (rule("", "\"act\"", "\"/\""), 3, |f| matches!(f, PolicyFault::Empty("who"))),
+        (rule(cn, "", "\"/\""), 3, |f| matches!(f, PolicyFault::Empty("do"))),
+        (rule(cn, "\"act\"", ""), 3, |f| matches!(f, PolicyFault::Empty("paths"))),
+        (String::from("[groups]\nx = [\"group:y\"]"), 2, |f| matches!(f, PolicyFault::Nested(_))),
+        (String::from("\n[publishers]\nx = [\"cn:a\"]"), 3, |f| {
+            matches!(f, PolicyFault::Publisher(_))
+        }),
+        (String::from("\n\n[[allow]]\nwhom = []"), 4, |f| matches!(f, PolicyFault::Toml(_))),
+        (String::from("a = [\n"), 1, |f| matches!(f, PolicyFault::Toml(_))),
+    ];
+    for (text, line, is_expected) in cases {
+        let error = Policy::parse(&text).unwrap_err();
+        assert!(is_expected(&error.fault), "{text}: {error}");
+        assert_eq!(error.line, line, "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_policy_is_bounded() {
+    let long = "#".repeat(super::POLICY_BYTES_MAX + 1);
+    let too_long = Policy::parse(&long).unwrap_err();
+    assert_eq!(too_long.fault, PolicyFault::TooLong(long.len()));
+    let rule = |paths: usize| {
+        let paths = vec!["\"/a\""; paths].join(",");
+        format!("[[allow]]\nwho = [\"*\"]\ndo = [\"act\"]\npaths = [{paths}]\n")
+    };
+    assert!(Policy::parse(&rule(4_096)).is_ok());
+    let error = Policy::parse(&(rule(4_096) + &rule(1))).unwrap_err();
+    assert_eq!(error.fault, PolicyFault::TooManyPaths(4_097));
+    let members = vec!["\"cn:a\""; 1_000].join(",");
+    let rules = "[[deny]]\nwho = [\"group:g\"]\ndo = [\"act\"]\npaths = [\"/\"]\n".repeat(66);
+    let error = Policy::parse(&format!("[groups]\ng = [{members}]\n{rules}")).unwrap_err();
+    assert_eq!(error.fault, PolicyFault::TooManySubjects);
+    assert_eq!(
+        Effect::Deny,
+        Policy::parse(&rule(1).replace("allow", "deny")).unwrap().rules()[0].effect
+    );
+}

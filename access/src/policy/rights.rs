@@ -1,0 +1,89 @@
+//! Everything that one client may do.
+
+use std::sync::Arc;
+
+use longshore_protocol::{Path, PathSet, PublisherId};
+
+use super::publishers::{Binding, Publishers};
+use crate::action::Action;
+use crate::identity::Identity;
+
+/// Everything that a client may do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// By the action's number.
+    paths: [PathSet; Action::ALL.len()],
+    /// `None` without a policy: every client may register as any publisher.
+    publishers: Option<Arc<Publishers>>,
+    who: Option<Identity>,
+}
+
+impl Rights {
+    pub(super) fn new(
+        paths: [PathSet; Action::ALL.len()],
+        publishers: Arc<Publishers>,
+        who: Option<Identity>,
+    ) -> Rights {
+        Rights { paths, publishers: Some(publishers), who }
+    }
+
+    /// Of every client of a server without a policy.
+    pub fn everything() -> Rights {
+        Rights {
+            paths: std::array::from_fn(|_| PathSet::everything()),
+            publishers: None,
+            who: None,
+        }
+    }
+
+    /// True if the action is allowed on the path.
+    pub fn may(&self, action: Action, path: &Path) -> bool {
+        self.paths(action).contains(path)
+    }
+
+    /// The paths on which an action is allowed.
+    pub fn paths(&self, action: Action) -> &PathSet {
+        &self.paths[action as usize]
+    }
+
+    /// Whether the client may register as the publisher with this id.
+    pub fn binding(&self, publisher: PublisherId) -> Binding {
+        match &self.publishers {
+            None => Binding::Own,
+            Some(publishers) => publishers.binding(self.who.as_ref(), publisher),
+        }
+    }
+
+    /// True if no action is allowed anywhere.
+    pub fn is_nothing(&self) -> bool {
+        self.paths.iter().all(PathSet::is_empty)
+    }
+
+    /// True if every right of `before` is still there. Globs are compared by their text: where
+    /// `/a/*` has become `/a/**` it is false, although nothing was taken.
+    pub fn keep(&self, before: &Rights) -> bool {
+        let keeps = |(now, before): (&PathSet, &PathSet)| {
+            now == before
+                || now.is_everything()
+                || before.allow.iter().all(|glob| now.allow.contains(glob))
+                    && now.deny.iter().all(|glob| before.deny.contains(glob))
+        };
+        self.paths.iter().zip(&before.paths).all(keeps) && self.keep_publishers(before)
+    }
+
+    fn keep_publishers(&self, before: &Rights) -> bool {
+        if self.publishers == before.publishers {
+            return true;
+        }
+        let Some(now) = &self.publishers else { return true };
+        let Some(before_all) = &before.publishers else { return false };
+        // An id that neither names is unbound in both.
+        before_all.0.keys().chain(now.0.keys()).all(|&id| {
+            match (before.binding(id), self.binding(id)) {
+                (Binding::Own, now) => now == Binding::Own,
+                (Binding::Unbound, now) => now != Binding::Others,
+                (Binding::Others, _) => true,
+            }
+        })
+    }
+}
