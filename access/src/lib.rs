@@ -1,16 +1,23 @@
 //! Who a client is, and what it may do. Pure: no socket, no clock, no file is opened here.
 //!
-//! [`identity_of`] reads an [`Identity`] from a certificate. A [`Policy`] allows [`Action`]s on
+//! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of bearer
+//! tokens. A [`Policy`] allows [`Action`]s on
 //! paths; [`Rights`] are everything that it allows one client.
 
 mod action;
 mod certificate;
 mod identity;
 mod policy;
+mod tokens;
 
 pub use action::{Action, UnknownAction};
 pub use certificate::{CertificateError, identity_of};
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use policy::{
     Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, Rights, Rule,
+};
+pub use tokens::{
+    NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,
+    TIME_UNIX_MS_MAX, TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token,
+    TokenFileError, TokenProblem, TokenRefusal, Tokens, VerifiedToken,
 };
