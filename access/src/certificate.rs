@@ -58,6 +58,20 @@ pub enum CertificateError {
 
 /// The identity that a certificate gives to a client; none if it has no such name.
 pub fn identity_of(der: &[u8]) -> Result<Option<Identity>, CertificateError> {
+    named_in(&parsed(der)?)
+}
+
+/// The identity, and the time in milliseconds since 1970 from which on the certificate is no longer
+/// valid.
+pub(crate) fn identity_and_end(der: &[u8]) -> Result<(Option<Identity>, u64), CertificateError> {
+    let certificate = parsed(der)?;
+    // The last valid second is a whole one.
+    let end = certificate.validity().not_after.timestamp().saturating_add(1);
+    let end_ms = u64::try_from(end).unwrap_or(0).saturating_mul(1_000);
+    Ok((named_in(&certificate)?, end_ms))
+}
+
+fn parsed(der: &[u8]) -> Result<X509Certificate<'_>, CertificateError> {
     let not_a_certificate = |why: String| CertificateError::NotACertificate { why };
     let (rest, certificate) = X509CertificateParser::new()
         .with_deep_parse_extensions(false)
@@ -66,7 +80,11 @@ pub fn identity_of(der: &[u8]) -> Result<Option<Identity>, CertificateError> {
     if !rest.is_empty() {
         return Err(not_a_certificate(format!("{} bytes follow it", rest.len())));
     }
-    let names = alternative_names(&certificate)?;
+    Ok(certificate)
+}
+
+fn named_in(certificate: &X509Certificate<'_>) -> Result<Option<Identity>, CertificateError> {
+    let names = alternative_names(certificate)?;
     for kind in [NameKind::Uri, NameKind::Dns] {
         if let Some(name) = names.iter().find_map(|name| bytes_of(name, kind)) {
             return checked(name, kind).map(Some);

@@ -1,17 +1,19 @@
 //! Who a client is, and what it may do. Pure: no socket, no clock, no file is opened here.
 //!
-//! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of bearer
-//! tokens. A [`Policy`] allows [`Action`]s on
-//! paths; [`Rights`] are everything that it allows one client.
+//! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of
+//! bearer tokens. A [`Policy`] allows [`Action`]s on paths; [`Rights`] are everything that it allows
+//! one client. [`AccessControl`] has the rules of a running server.
 
 mod action;
 mod certificate;
+mod control;
 mod identity;
 mod policy;
 mod tokens;
 
 pub use action::{Action, UnknownAction};
 pub use certificate::{CertificateError, identity_of};
+pub use control::{AccessControl, AccessRefusal, Client, RuleChanges, RuleWatch, Shown};
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use policy::{
     Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, Rights, Rule,

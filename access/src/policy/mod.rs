@@ -15,7 +15,7 @@ use longshore_protocol::{Path, PathSet, PublisherId};
 
 pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
 pub use self::publishers::Binding;
-use self::publishers::Publishers;
+pub(crate) use self::publishers::Publishers;
 pub use self::rights::Rights;
 pub use self::rule::{Effect, Rule};
 use crate::action::Action;
@@ -86,6 +86,11 @@ impl Policy {
     /// Whether a client may register as the publisher with this id.
     pub fn binding(&self, who: Option<&Identity>, publisher: PublisherId) -> Binding {
         self.publishers.binding(who, publisher)
+    }
+
+    /// The identities of publishers.
+    pub(crate) fn publishers(&self) -> Arc<Publishers> {
+        self.publishers.clone()
     }
 
     /// The rules, in their order in the file.

@@ -9,7 +9,7 @@ use crate::identity::Identity;
 
 /// The identities to which a policy binds publishers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Publishers(pub(super) BTreeMap<PublisherId, Vec<Subject>>);
+pub(crate) struct Publishers(pub(super) BTreeMap<PublisherId, Vec<Subject>>);
 
 /// Whether a publisher's id belongs to a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

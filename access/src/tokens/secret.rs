@@ -83,7 +83,7 @@ impl SecretHash {
     }
 
     /// Whether both are the same, in a time that does not depend on their bytes.
-    pub(super) fn is(&self, other: &SecretHash) -> bool {
+    pub(crate) fn is(&self, other: &SecretHash) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }

@@ -1,0 +1,480 @@
+//! The rules of a running server, which may change at any time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::certificate::{CertificateError, identity_and_end};
+use crate::identity::{Identity, NameKind};
+use crate::policy::{Policy, Rights, Rule};
+use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
+
+/// Who may be a client of a server, and do what. Cheap to clone; clones share their rules. By
+/// default there is no policy, and every client may do everything.
+#[derive(Clone)]
+pub struct AccessControl {
+    rules: Arc<watch::Sender<Arc<Rules>>>,
+}
+
+/// What a client shows of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// The certificate, in DER, whose chain and key are verified.
+    pub certificate: Option<&'a [u8]>,
+    /// The handshake's credential; empty for none.
+    pub credential: &'a [u8],
+    /// True if no other machine or user can read the connection: TLS, or a Unix socket.
+    pub is_private: bool,
+}
+
+/// A client that was admitted.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Who it is; none without a certificate and a token.
+    pub identity: Option<Arc<Identity>>,
+    /// What it may do.
+    pub rights: Arc<Rights>,
+    proof: Proof,
+}
+
+/// What proves the identity.
+#[derive(Clone, Debug)]
+enum Proof {
+    Nothing,
+    Certificate { end_unix_ms: u64 },
+    Token { hash: SecretHash, end_unix_ms: Option<u64> },
+}
+
+/// Why a client is not admitted, or no longer. The text is for the client.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AccessRefusal {
+    /// Its certificate gives no usable identity.
+    #[error("the client's certificate: {0}")]
+    Certificate(#[from] CertificateError),
+    /// Its certificate is no longer valid.
+    #[error("the client's certificate has expired")]
+    CertificateExpired,
+    /// Its token is refused.
+    #[error("{0}")]
+    Token(#[from] TokenRefusal),
+    /// It sent a token that others can read.
+    #[error(
+        "the token came over a connection without TLS, where others can read it: revoke it, and \
+         use TLS"
+    )]
+    TokenInTheClear,
+    /// It has a token, and the server knows none.
+    #[error("the client has a token, and this server has no token file")]
+    NoTokens,
+    /// The policy allows nothing to clients without an identity.
+    #[error("the client has neither a certificate nor a token that names it")]
+    Anonymous,
+    /// The policy allows nothing to the identity.
+    #[error("the policy allows nothing to {0}")]
+    NoRights(Identity),
+}
+
+impl AccessRefusal {
+    /// True if another certificate or token is needed; false if the policy is to be changed.
+    pub fn is_of_identity(&self) -> bool {
+        !matches!(self, AccessRefusal::NoRights(_))
+    }
+}
+
+/// Rules, as they are in force at one time.
+struct Rules {
+    policy: Option<Policy>,
+    tokens: Option<Tokens>,
+    /// Rights in use, which the clients of one identity share.
+    rights: Mutex<HashMap<Option<Identity>, Weak<Rights>>>,
+}
+
+impl Rules {
+    fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
+        Rules { policy, tokens, rights: Mutex::new(HashMap::new()) }
+    }
+
+    fn rights(&self, who: Option<&Identity>) -> Arc<Rights> {
+        // Without a policy all are equal.
+        let key = self.policy.as_ref().and(who).cloned();
+        let mut all = self.rights.lock();
+        if let Some(rights) = all.get(&key).and_then(Weak::upgrade) {
+            return rights;
+        }
+        let rights = Arc::new(match &self.policy {
+            None => Rights::everything(),
+            Some(policy) => policy.rights(who),
+        });
+        // Doubling lets the sweep cost a constant time for each insertion.
+        if all.len() == all.capacity() {
+            all.retain(|_, rights| rights.strong_count() > 0);
+        }
+        all.insert(key, Arc::downgrade(&rights));
+        rights
+    }
+}
+
+impl Default for AccessControl {
+    fn default() -> AccessControl {
+        AccessControl::new(None, None)
+    }
+}
+
+impl AccessControl {
+    /// Rules of a policy and of tokens. Without a policy every admitted client may do everything;
+    /// without tokens a client that has one is refused.
+    pub fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> AccessControl {
+        let (rules, _) = watch::channel(Arc::new(Rules::new(policy, tokens)));
+        AccessControl { rules: Arc::new(rules) }
+    }
+
+    /// Replaces the rules. Servers apply them to open links at once: a link that has lost a right
+    /// ends.
+    pub fn replace(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> RuleChanges {
+        let after = Arc::new(Rules::new(policy, tokens));
+        let before = self.rules.send_replace(after.clone());
+        RuleChanges::between(&before, &after)
+    }
+
+    /// True if there is a policy.
+    pub fn has_policy(&self) -> bool {
+        self.rules.borrow().policy.is_some()
+    }
+
+    /// Notified when the rules change.
+    pub fn changes(&self) -> RuleWatch {
+        RuleWatch(self.rules.subscribe())
+    }
+
+    /// Admits a client, or refuses it. A token precedes the certificate; one that is refused never
+    /// makes way for the certificate.
+    pub fn admit(&self, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Client, AccessRefusal> {
+        let rules = self.rules.borrow().clone();
+        let (identity, proof) = if !shown.credential.is_empty() {
+            if !shown.is_private {
+                return Err(AccessRefusal::TokenInTheClear);
+            }
+            let tokens = rules.tokens.as_ref().ok_or(AccessRefusal::NoTokens)?;
+            let token = tokens.verify(shown.credential, now_unix_ms)?;
+            let secret = Secret::parse(shown.credential).map_err(|_| TokenRefusal::Malformed)?;
+            let identity = Identity { kind: NameKind::Token, name: token.name };
+            let end_unix_ms = token.expires_unix_ms;
+            (Some(identity), Proof::Token { hash: secret.hash(), end_unix_ms })
+        } else if let Some(der) = shown.certificate {
+            let (identity, end_unix_ms) = identity_and_end(der)?;
+            (identity, Proof::Certificate { end_unix_ms })
+        } else {
+            (None, Proof::Nothing)
+        };
+        let client = Client {
+            rights: rules.rights(identity.as_ref()),
+            identity: identity.map(Arc::new),
+            proof,
+        };
+        self.check(&rules, &client, now_unix_ms)?;
+        Ok(client)
+    }
+
+    /// The rights of a client under the present rules; an error if it would not be admitted now.
+    pub fn recheck(&self, client: &Client, now_unix_ms: u64) -> Result<Arc<Rights>, AccessRefusal> {
+        let rules = self.rules.borrow().clone();
+        let rights = rules.rights(client.identity.as_deref());
+        let now = Client { rights: rights.clone(), ..client.clone() };
+        self.check(&rules, &now, now_unix_ms)?;
+        Ok(rights)
+    }
+
+    fn check(&self, rules: &Rules, client: &Client, now_unix_ms: u64) -> Result<(), AccessRefusal> {
+        match (&client.proof, client.identity.as_deref()) {
+            (Proof::Certificate { end_unix_ms }, _) if now_unix_ms >= *end_unix_ms => {
+                return Err(AccessRefusal::CertificateExpired);
+            }
+            (Proof::Token { hash, .. }, Some(Identity { name, .. })) => {
+                let token = rules.tokens.as_ref().and_then(|tokens| tokens.get(name));
+                let token = token.filter(|token| token.hash.is(hash));
+                let token = token.ok_or(TokenRefusal::Unknown)?;
+                if token.expires_unix_ms.is_some_and(|end| now_unix_ms >= end) {
+                    return Err(TokenRefusal::Expired { name: name.clone() }.into());
+                }
+            }
+            _ => {}
+        }
+        match client.identity.as_deref() {
+            _ if !client.rights.is_nothing() => Ok(()),
+            None => Err(AccessRefusal::Anonymous),
+            Some(who) => Err(AccessRefusal::NoRights(who.clone())),
+        }
+    }
+}
+
+impl Client {
+    /// When its certificate or token ends, in milliseconds since 1970.
+    pub fn end_unix_ms(&self) -> Option<u64> {
+        match self.proof {
+            Proof::Nothing => None,
+            Proof::Certificate { end_unix_ms } => Some(end_unix_ms),
+            Proof::Token { end_unix_ms, .. } => end_unix_ms,
+        }
+    }
+}
+
+/// Waits for changes of rules.
+#[derive(Clone)]
+pub struct RuleWatch(watch::Receiver<Arc<Rules>>);
+
+impl RuleWatch {
+    /// Waits until the rules change; pending for ever once no server has them. Cancel safe.
+    pub async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// What a reload changed, for the log.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RuleChanges {
+    /// Rules that were not there before.
+    pub rules_added: usize,
+    /// Rules that are gone.
+    pub rules_removed: usize,
+    /// The identities of publishers have changed.
+    pub publishers_changed: bool,
+    /// The names of new tokens, and of those with a new secret or another end.
+    pub tokens_added: Vec<String>,
+    /// The names of revoked tokens.
+    pub tokens_removed: Vec<String>,
+}
+
+impl RuleChanges {
+    fn between(before: &Rules, after: &Rules) -> RuleChanges {
+        let rules = |of: &Rules| -> Vec<Rule> {
+            let rules = of.policy.iter().flat_map(|policy| policy.rules().iter());
+            // A rule that has only moved is the same.
+            rules
+                .cloned()
+                .map(|mut rule| {
+                    rule.line = 0;
+                    rule
+                })
+                .collect()
+        };
+        let missing =
+            |of: &[Rule], from: &[Rule]| of.iter().filter(|rule| !from.contains(rule)).count();
+        let (rules_before, rules_after) = (rules(before), rules(after));
+        let tokens = |of: &Rules| of.tokens.clone().unwrap_or_default();
+        let (tokens_before, tokens_after) = (tokens(before), tokens(after));
+        let names = |of: &Tokens, differs: &dyn Fn(&str) -> bool| -> Vec<String> {
+            of.iter().filter(|token| differs(&token.name)).map(|token| token.name.clone()).collect()
+        };
+        let bound = |of: &Rules| of.policy.as_ref().map(Policy::publishers).unwrap_or_default();
+        RuleChanges {
+            rules_added: missing(&rules_after, &rules_before),
+            rules_removed: missing(&rules_before, &rules_after),
+            publishers_changed: bound(before) != bound(after),
+            tokens_added: names(&tokens_after, &|name| {
+                tokens_before.get(name) != tokens_after.get(name)
+            }),
+            tokens_removed: names(&tokens_before, &|name| tokens_after.get(name).is_none()),
+        }
+    }
+
+    /// True if nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        *self == RuleChanges::default()
+    }
+}
+
+impl fmt::Display for RuleChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rules added, {} removed", self.rules_added, self.rules_removed)?;
+        if self.publishers_changed {
+            write!(f, "; publishers changed")?;
+        }
+        for (what, names) in [("added", &self.tokens_added), ("revoked", &self.tokens_removed)] {
+            if !names.is_empty() {
+                write!(f, "; tokens {what}: {}", names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for AccessControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules = self.rules.borrow();
+        f.debug_struct("AccessControl")
+            .field("policy", &rules.policy.is_some())
+            .field("tokens", &rules.tokens.as_ref().map(Tokens::len))
+            .finish()
+    }
+}
+
+impl fmt::Debug for RuleWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RuleWatch")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::Path;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+    use crate::action::Action;
+    use crate::tokens::{SECRET_RANDOM_BYTES, Token};
+
+    const END: u64 = 5_000;
+
+    fn policy(who: &str) -> Policy {
+        let rule = format!("[[allow]]\nwho = [{who:?}]\ndo = [\"work\"]\npaths = [\"/a/**\"]\n");
+        Policy::parse(&rule).unwrap()
+    }
+
+    /// A token that ends at `END`, and its secret.
+    fn token(name: &str) -> (Tokens, Secret) {
+        let secret = Secret::from_random(&mut [7; SECRET_RANDOM_BYTES]);
+        let (name, hash) = (name.to_owned(), secret.hash());
+        let mut tokens = Tokens::default();
+        let token = Token { name, hash, created_unix_ms: 0, expires_unix_ms: Some(END) };
+        tokens.add(token).unwrap();
+        (tokens, secret)
+    }
+
+    fn shown(secret: &Secret) -> Shown<'_> {
+        Shown { certificate: None, credential: secret.text(), is_private: true }
+    }
+
+    const NOTHING: Shown<'_> = Shown { certificate: None, credential: b"", is_private: true };
+
+    #[test]
+    fn without_a_policy_everyone_may_do_everything() {
+        let control = AccessControl::default();
+        let client = control.admit(&NOTHING, 0).unwrap();
+        assert_eq!((client.identity, client.rights), (None, Arc::new(Rights::everything())));
+        let (tokens, secret) = token("a");
+        assert_eq!(control.admit(&shown(&secret), 0).unwrap_err(), AccessRefusal::NoTokens);
+        control.replace(None, Some(tokens));
+        let client = control.admit(&shown(&secret), 0).unwrap();
+        assert_eq!(client.identity.unwrap().to_string(), "token:a");
+        assert!(client.rights.paths(Action::Operate).is_everything());
+    }
+
+    #[test]
+    fn a_client_without_rights_is_refused() {
+        let control = AccessControl::new(Some(policy("token:a")), Some(token("b").0));
+        assert_eq!(control.admit(&NOTHING, 0).unwrap_err(), AccessRefusal::Anonymous);
+        let refused = control.admit(&shown(&token("b").1), 0).unwrap_err();
+        assert_eq!(refused, AccessRefusal::NoRights("token:b".parse().unwrap()));
+        control.replace(Some(policy("anonymous")), None);
+        let client = control.admit(&NOTHING, 0).unwrap();
+        assert!(client.rights.may(Action::Work, &Path::new("/a/b").unwrap()));
+        assert!(!client.rights.may(Action::Act, &Path::new("/a/b").unwrap()));
+    }
+
+    #[test]
+    fn a_token_is_good_until_it_expires_is_revoked_or_replaced() {
+        let (tokens, secret) = token("a");
+        let control = AccessControl::new(Some(policy("token:a")), Some(tokens.clone()));
+        let client = control.admit(&shown(&secret), END - 1).unwrap();
+        assert_eq!(client.end_unix_ms(), Some(END));
+        assert!(control.recheck(&client, END - 1).is_ok());
+        let expired = AccessRefusal::Token(TokenRefusal::Expired { name: String::from("a") });
+        assert_eq!(control.recheck(&client, END), Err(expired.clone()));
+        assert_eq!(control.admit(&shown(&secret), END).unwrap_err(), expired);
+
+        let in_the_clear = Shown { is_private: false, ..shown(&secret) };
+        let refused = control.admit(&in_the_clear, 0).unwrap_err();
+        assert_eq!(refused, AccessRefusal::TokenInTheClear);
+
+        let unknown = AccessRefusal::Token(TokenRefusal::Unknown);
+        // The same name with another secret is another token.
+        let mut renewed = Tokens::default();
+        let hash = Secret::from_random(&mut [8; SECRET_RANDOM_BYTES]).hash();
+        renewed.add(Token { hash, ..tokens.get("a").unwrap().clone() }).unwrap();
+        for tokens in [Some(renewed), Some(Tokens::default()), None] {
+            control.replace(Some(policy("token:a")), tokens);
+            assert_eq!(control.recheck(&client, 0), Err(unknown.clone()));
+        }
+        control.replace(Some(policy("token:b")), Some(tokens));
+        let refused = control.recheck(&client, 0).unwrap_err();
+        assert!(!refused.is_of_identity(), "{refused}");
+    }
+
+    #[test]
+    fn a_token_that_is_refused_never_makes_way_for_a_certificate() {
+        let der = certificate();
+        let control = AccessControl::new(None, Some(token("a").0));
+        let with = |credential| Shown { certificate: Some(&der), credential, is_private: true };
+        assert!(control.admit(&with(b""), 0).is_ok());
+        for credential in [b"x".as_slice(), Secret::from_random(&mut [9; 32]).text()] {
+            let refused = control.admit(&with(credential), 0).unwrap_err();
+            assert!(matches!(refused, AccessRefusal::Token(_)), "{refused}");
+        }
+    }
+
+    /// Of `dns:a.test`, valid to the end of 2001-01-01.
+    fn certificate() -> Vec<u8> {
+        let mut params = CertificateParams::new(vec![String::from("a.test")]).unwrap();
+        params.not_before = date_time_ymd(2000, 1, 1);
+        params.not_after = date_time_ymd(2001, 1, 1);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn an_open_link_ends_with_its_certificate() {
+        let der = certificate();
+        let control = AccessControl::new(Some(policy("dns:*.test")), None);
+        let shown = Shown { certificate: Some(&der), credential: b"", is_private: true };
+        // 2001-01-01, and the whole second in which it is still valid.
+        let end = 978_307_200_000 + 1_000;
+        let client = control.admit(&shown, end - 1).unwrap();
+        assert_eq!(client.end_unix_ms(), Some(end));
+        assert_eq!(client.identity.as_ref().unwrap().to_string(), "dns:a.test");
+        assert_eq!(control.recheck(&client, end), Err(AccessRefusal::CertificateExpired));
+        let damaged = Shown { certificate: Some(b"x"), credential: b"", is_private: true };
+        let refused = control.admit(&damaged, 0).unwrap_err();
+        assert!(matches!(refused, AccessRefusal::Certificate(_)), "{refused}");
+    }
+
+    #[test]
+    fn clients_of_one_identity_share_their_rights() {
+        let (tokens, secret) = token("a");
+        let control = AccessControl::new(Some(policy("*")), Some(tokens.clone()));
+        let [one, two] = [0; 2].map(|_| control.admit(&shown(&secret), 0).unwrap());
+        assert!(Arc::ptr_eq(&one.rights, &two.rights));
+        // Rights that no client has any more are forgotten.
+        let rules = control.rules.borrow().clone();
+        for number in 0..10_000 {
+            let name = number.to_string();
+            rules.rights(Some(&Identity { kind: NameKind::Dns, name }));
+        }
+        assert!(rules.rights.lock().len() < 100);
+    }
+
+    #[test]
+    fn a_change_names_what_is_new_and_what_is_gone() {
+        let (tokens, _) = token("a");
+        let control = AccessControl::new(Some(policy("cn:a")), Some(tokens.clone()));
+        let mut watch = control.changes();
+        assert!(control.replace(Some(policy("cn:a")), Some(tokens)).is_empty());
+        let changes = control.replace(Some(policy("cn:b")), Some(token("b").0));
+        assert_eq!(
+            changes.to_string(),
+            "1 rules added, 1 removed; tokens added: b; tokens revoked: a"
+        );
+        let bound = "[publishers]\n\"00000000-0000-0000-0000-000000000001\" = [\"cn:a\"]";
+        let changes = control.replace(Some(Policy::parse(bound).unwrap()), None);
+        assert!(changes.publishers_changed && changes.rules_removed == 1);
+        assert!(futures_ready(watch.changed()));
+    }
+
+    fn futures_ready(future: impl Future<Output = ()>) -> bool {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(future).poll(&mut context).is_ready()
+    }
+}
