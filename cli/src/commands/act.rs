@@ -7,6 +7,7 @@ use longshore::{
 };
 use serde_json::{Value, json};
 
+use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection};
 use crate::confirmation::{self, Confirmation};
@@ -157,6 +158,9 @@ impl FilterAct {
             }
             warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
         }
+        if gathered.answers.is_empty() {
+            note_if_none(&context).await;
+        }
         if gathered.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
     }
 }
@@ -207,6 +211,9 @@ async fn on_names(
             }
         }
         warn_of_missing(&acted.missing, acted.complete, &acted.unanswered);
+    }
+    if acted.answered.is_empty() {
+        note_if_none(&context).await;
     }
     if acted.is_done() { Ok(()) } else { Err(AlreadyReported.into()) }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
 use longshore::{Glob, LinkOptions, PublisherAnswers, Queues, QueuesError, ReadClient};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Context;
+use super::known_publishers::{self, Gap, query_all};
 use super::workers::{self, NO_METRICS, WorkerList};
 use crate::arguments::Check;
 use crate::failure::AlreadyReported;
@@ -20,6 +21,8 @@ const COMMIT_SLOW_MS: u64 = 5_000;
 /// Timeouts of a publisher's handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// When replicas that lack publishers are asked again.
+const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Severity, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -116,8 +119,10 @@ async fn check(context: &Context) -> Vec<Finding> {
         };
         tokio::join!(queues.status(), stats, listed)
     });
-    let mut replicas = pin!(client.replica_status());
-    let (replicas, answers) = tokio::select! {
+    let mut replicas = pin!(async {
+        tokio::join!(client.replica_status(), gaps(&client, context.cluster().replicas))
+    });
+    let ((replicas, gaps), answers) = tokio::select! {
         replicas = &mut replicas => (replicas, None),
         answers = &mut queries => (replicas.await, Some(answers)),
     };
@@ -137,6 +142,11 @@ async fn check(context: &Context) -> Vec<Finding> {
         };
         findings.push(Finding { part: format!("replica {replica}"), level, message });
     }
+    findings.extend(gaps.into_iter().map(|gap| Finding {
+        part: format!("replica {}", gap.replica),
+        level: Level::Warning,
+        message: gap.message(),
+    }));
     if up == 0 {
         return findings;
     }
@@ -162,6 +172,16 @@ async fn check(context: &Context) -> Vec<Finding> {
         Err(error) => findings.push(unchecked("queues", &error)),
     }
     findings
+}
+
+/// The replicas that lack publishers, also after a second look: a publisher may be registering.
+async fn gaps(client: &ReadClient, replicas: Vec<String>) -> Vec<Gap> {
+    let gaps = known_publishers::gaps(&query_all(client, replicas.clone()).await);
+    if gaps.is_empty() {
+        return gaps;
+    }
+    sleep(SECOND_LOOK_AFTER).await;
+    known_publishers::gaps(&query_all(client, replicas).await)
 }
 
 fn unchecked(part: &str, error: &QueuesError) -> Finding {
@@ -261,7 +281,9 @@ fn publishers(gathered: &PublisherAnswers<PublisherStatus>) -> Vec<Finding> {
         message: format!("does not answer: {}", missing.why),
     }));
     if findings.is_empty() {
-        let message = "there is none".to_owned();
+        let message = "no replica knows one: longshore publisher run starts one, and its \
+                       `resolvers` name every replica"
+            .to_owned();
         findings.push(Finding { part: "publishers".to_owned(), level: Level::Critical, message });
     }
     findings

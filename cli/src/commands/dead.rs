@@ -14,6 +14,7 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::act::{self, FilterAct, JobSelection};
+use super::known_publishers::note_if_none;
 use super::{Context, job, jobs, missing_json, warn_of_missing};
 use crate::arguments::{Dead, DeadAction, DryRun, Selection};
 use crate::failure::{AlreadyReported, UsageError};
@@ -144,6 +145,9 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
         if merged.more {
             report!("there are more groups, each with fewer jobs; narrow the pattern");
         }
+    }
+    if gathered.answers.is_empty() {
+        note_if_none(&context).await;
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::protocol::PublisherInfo;
-use longshore::{KnownPublisher, PublisherId, ReadClient};
+use longshore::{KnownPublisher, PublisherId};
 use serde_json::{Value, json};
 
 use super::Context;
+use super::known_publishers::query_all;
 use crate::arguments::Forget;
 use crate::confirmation;
 use crate::failure::AlreadyReported;
@@ -110,25 +111,6 @@ fn show_plan(
         context.output.line(format!("publisher {name} ({prefix}) would be forgotten at {at}"))?;
     }
     Ok(())
-}
-
-type Answer = (String, Result<Vec<KnownPublisher>, String>);
-
-async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
-    let requests = replicas.into_iter().map(|replica| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let known = client.publishers_known(&replica).await;
-            (replica, known)
-        })
-    });
-    let mut answers = Vec::new();
-    for request in requests.collect::<Vec<_>>() {
-        if let Ok(answer) = request.await {
-            answers.push(answer);
-        }
-    }
-    answers
 }
 
 fn report(failures: &[(String, String)]) {

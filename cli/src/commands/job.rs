@@ -6,6 +6,7 @@ use longshore::{
     FoundJob, JobEnd, JobLocator, JobLookupError, JobState, Queues, QueuesError, WaitError,
 };
 
+use super::known_publishers::note_if_none;
 use super::{Context, job_view};
 use crate::arguments::Job;
 use crate::failure::AlreadyReported;
@@ -21,7 +22,15 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
     let mut found = match arguments.id.publisher {
         // The receipt names the publisher, so wait for its return.
         Some(_) if arguments.wait => job_once_reachable(&queues, &arguments.id).await?,
-        _ => queues.job(&arguments.id).await?,
+        _ => match queues.job(&arguments.id).await {
+            Err(error) => {
+                if matches!(&error, JobLookupError::NotFound { asked, .. } if asked.is_empty()) {
+                    note_if_none(&context).await;
+                }
+                return Err(error.into());
+            }
+            Ok(found) => found,
+        },
     };
     if arguments.wait && !found.job.state.is_end() {
         let name = JobLocator::from(found.job_ref());

@@ -4,6 +4,7 @@ use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
 use longshore::{Glob, JobRef, JobState};
 
+use super::known_publishers::note_if_none;
 use super::{Context, job_view, warn_of_missing};
 use crate::arguments::Jobs;
 use crate::failure::AlreadyReported;
@@ -61,6 +62,9 @@ pub(crate) async fn list(
         report!("the first {limit}; --limit 0 shows all");
     }
     let missing = warn_of_missing(pages.missing(), pages.is_complete(), pages.unanswered());
+    if left == limit && pages.answered().is_empty() {
+        note_if_none(&context).await;
+    }
     if let (Some(path), true) = (literal, left == limit) {
         let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
         if stats.merged().is_empty() && stats.is_whole() {

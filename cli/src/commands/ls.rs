@@ -3,6 +3,7 @@
 use longshore::{Glob, Listing, Path, PathListed, ReadClient};
 use serde_json::{Value, json};
 
+use super::known_publishers::note_if_none;
 use super::{Context, warn_if_incomplete};
 use crate::arguments::Ls;
 use crate::output::Table;
@@ -10,6 +11,7 @@ use crate::output::Table;
 pub(crate) async fn run(arguments: Ls, mut context: Context) -> anyhow::Result<()> {
     let client = context.read_client();
     let listing = list(&client, arguments.pattern).await?;
+    note_if_nothing_is_published(&listing.paths, &context).await;
     if context.output.is_json() {
         let paths: Vec<_> = listing.paths.iter().map(json).collect();
         context.output.json_pretty(&json!({ "complete": listing.complete, "paths": paths }))?;
@@ -22,6 +24,15 @@ pub(crate) async fn run(arguments: Ls, mut context: Context) -> anyhow::Result<(
     context.output.table(&table)?;
     warn_if_incomplete(listing.complete);
     Ok(())
+}
+
+/// Notes which replicas know no publisher, if no path of any is listed. A replica publishes its own
+/// metrics.
+pub(super) async fn note_if_nothing_is_published(paths: &[PathListed], context: &Context) {
+    let of_metrics = |listed: &PathListed| listed.path.segments().next() == Some("sys");
+    if paths.iter().all(of_metrics) {
+        note_if_none(context).await;
+    }
 }
 
 /// What is published at a path, as text.

@@ -18,6 +18,7 @@ mod job;
 mod job_view;
 mod jobs;
 mod journal;
+mod known_publishers;
 mod ls;
 mod pause;
 mod publish;

@@ -5,6 +5,7 @@ use longshore::protocol::messages::work::{PauseReport, PublisherStatus};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers, QueueStat};
 use serde_json::{Value, json};
 
+use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{DryRun, Pause, Resume};
 use crate::failure::AlreadyReported;
@@ -47,7 +48,7 @@ pub(crate) async fn pause(arguments: Pause, mut context: Context) -> anyhow::Res
         true => expected(&PAUSED, &pattern, &context).await?,
         false => context.queues().pause(pattern.clone()).await?,
     };
-    show(&PAUSED, &pattern, &report, dry_run, &mut context)
+    show(&PAUSED, &pattern, &report, dry_run, &mut context).await
 }
 
 pub(crate) async fn close(
@@ -59,7 +60,7 @@ pub(crate) async fn close(
         true => expected(&CLOSED, &pattern, &context).await?,
         false => context.queues().close(pattern.clone()).await?,
     };
-    show(&CLOSED, &pattern, &report, dry_run, &mut context)
+    show(&CLOSED, &pattern, &report, dry_run, &mut context).await
 }
 
 pub(crate) async fn open(
@@ -71,7 +72,7 @@ pub(crate) async fn open(
         true => expected(&OPENED, &pattern, &context).await?,
         false => context.queues().open(pattern.clone()).await?,
     };
-    show(&OPENED, &pattern, &report, dry_run, &mut context)
+    show(&OPENED, &pattern, &report, dry_run, &mut context).await
 }
 
 pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::Result<()> {
@@ -81,7 +82,7 @@ pub(crate) async fn resume(arguments: Resume, mut context: Context) -> anyhow::R
         true => expected(&RESUMED, &pattern, &context).await?,
         false => context.queues().resume(pattern.clone()).await?,
     };
-    show(&RESUMED, &pattern, &report, dry_run, &mut context)
+    show(&RESUMED, &pattern, &report, dry_run, &mut context).await
 }
 
 /// What each publisher would report, from its queues and its patterns.
@@ -126,7 +127,7 @@ fn report_of(
     }
 }
 
-fn show(
+async fn show(
     wording: &Wording,
     pattern: &Glob,
     gathered: &PublisherAnswers<PauseReport>,
@@ -176,6 +177,9 @@ fn show(
                 wording.still
             );
         }
+    }
+    if gathered.answers.is_empty() {
+        note_if_none(context).await;
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }

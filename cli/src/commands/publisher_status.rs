@@ -7,6 +7,7 @@ use longshore::protocol::messages::work::{PublisherStatus, Room};
 use serde_json::{Value, json};
 
 use super::check::shortage;
+use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
@@ -14,6 +15,9 @@ use crate::time::show_duration;
 
 pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
     let status = context.queues().status().await?;
+    if status.answers.is_empty() {
+        note_if_none(&context).await;
+    }
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "publishers": status.answers.iter().map(publisher_json).collect::<Vec<_>>(),
@@ -36,7 +40,7 @@ pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
         context.output.table(&table)?;
         restrictions(&status.answers).iter().try_for_each(|line| context.output.line(line))?;
     } else if status.is_whole() {
-        context.output.line("no publisher is registered; longshore publisher run starts one")?;
+        context.output.line("no publisher is registered")?;
     }
     let missing = warn_of_missing(&status.missing, status.complete, &status.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }

@@ -6,6 +6,7 @@ use longshore::protocol::{Backoff, JobOptions, QueueSettings};
 use longshore::{Glob, Path, PublisherAnswer, PublisherAnswers, QueueStat, Refusal};
 use serde_json::{Map, Value, json};
 
+use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{DryRun, Queue, QueueAction};
 use crate::backoff::show_backoff;
@@ -50,6 +51,9 @@ async fn list(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()>
         }
         context.output.table(&table)?;
     }
+    if stats.answers.is_empty() {
+        note_if_none(&context).await;
+    }
     let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
@@ -85,6 +89,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
         if !stats.is_whole() {
             return Err(AlreadyReported.into());
         }
+        note_if_none(&context).await;
         anyhow::bail!("there is no queue {path}");
     };
     if context.output.is_json() {

@@ -3,6 +3,7 @@
 use longshore::{PathAnswer, Publication, PublicationKind, Terms};
 use serde_json::{Value, json};
 
+use super::known_publishers::note_if_none;
 use super::{Context, warn_if_incomplete};
 use crate::arguments::Resolve;
 use crate::failure::AlreadyReported;
@@ -56,6 +57,9 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
                 values.push(failure(path, why, &context));
             }
         }
+    }
+    if failed {
+        note_if_none(&context).await;
     }
     if context.output.is_json() {
         context.output.json_pretty(&json!({ "complete": resolution.complete, "paths": values }))?;

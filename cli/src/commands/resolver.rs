@@ -8,8 +8,8 @@ use longshore::{
     KnownPublisher, ReplicaStatus, RequestCounts, ResolverServer, ServerOptions, StatusHandle,
 };
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
+use super::known_publishers::{Answer, query_all};
 use super::{Context, memory_json, replica_metrics};
 use crate::arguments::{Resolver, ResolverAction, RunReplica};
 use crate::config::{ReplicaMetrics, Service};
@@ -224,26 +224,14 @@ fn memory(bytes: u64) -> String {
 
 /// Shows the publishers that each replica knows.
 async fn publishers(mut context: Context) -> anyhow::Result<()> {
-    let client = context.read_client();
-    let mut queries = JoinSet::new();
-    for (index, replica) in context.cluster().replicas.into_iter().enumerate() {
-        let client = client.clone();
-        queries.spawn(async move {
-            let known = client.publishers_known(&replica).await;
-            (index, replica, known)
-        });
-    }
-    let mut replicas = queries.join_all().await;
-    replicas.sort_unstable_by_key(|(index, ..)| *index);
+    let replicas = query_all(&context.read_client(), context.cluster().replicas).await;
     if context.output.is_json() {
-        let one = |(_, replica, known): &(usize, String, Result<Vec<KnownPublisher>, String>)| {
-            match known {
-                Ok(known) => {
-                    let publishers: Vec<Value> = known.iter().map(known_json).collect();
-                    json!({ "replica": replica, "publishers": publishers })
-                }
-                Err(why) => json!({ "replica": replica, "error": why }),
+        let one = |(replica, known): &Answer| match known {
+            Ok(known) => {
+                let publishers: Vec<Value> = known.iter().map(known_json).collect();
+                json!({ "replica": replica, "publishers": publishers })
             }
+            Err(why) => json!({ "replica": replica, "error": why }),
         };
         let all: Vec<Value> = replicas.iter().map(one).collect();
         context.output.json_pretty(&json!({ "replicas": all }))?;
@@ -257,7 +245,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
             "silent",
             "addresses",
         ]);
-        for (_, replica, known) in &replicas {
+        for (replica, known) in &replicas {
             for one in known.iter().flatten() {
                 table.row([
                     replica.clone(),
@@ -274,7 +262,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
             }
         }
         context.output.table(&table)?;
-        for (_, replica, known) in &replicas {
+        for (replica, known) in &replicas {
             if let Err(why) = known {
                 report_error!("{replica} does not answer: {why}");
             }

@@ -6,6 +6,7 @@ use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
+use super::known_publishers::note_if_none;
 use super::publisher_status::{publisher_json, restrictions};
 use super::queue::settings_json;
 use super::workers::{self, NO_METRICS, WorkerCounter};
@@ -28,6 +29,9 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
         queues.iter().map(|queue| Row::of(queue, &stats, counter.as_ref())).collect();
     let paused = stopping_patterns(&pattern, &status, |status| &status.paused);
     let closed = stopping_patterns(&pattern, &status, |status| &status.closed);
+    if queues.is_empty() {
+        note_if_none(&context).await;
+    }
     if context.output.is_json() {
         let queues: Vec<Value> = rows.iter().map(queue_json).collect();
         let paused: Vec<&str> = paused.iter().map(Glob::as_str).collect();

@@ -1,13 +1,21 @@
 //! `longshore tail`: streams the transitions of jobs at every publisher.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use longshore::protocol::messages::work::{FeedEvent, FeedEvents};
 use longshore::{FeedFrom, FeedItem, FeedUpdate, Glob, JobRef, PublisherInfo};
 use serde_json::json;
+use tokio::time::sleep;
 
+use super::known_publishers::note_if_none;
 use super::{Context, job_view};
 use crate::arguments::Tail;
 use crate::signals::StopSignal;
 use crate::time::show_timestamp;
+
+/// When it checks whether a replica knows any publisher.
+const SILENCE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result<()> {
     let stop = StopSignal::listen()?;
@@ -15,9 +23,14 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
     let from = if arguments.snapshot { FeedFrom::Snapshot } else { FeedFrom::Now };
     let mut feed = context.queues().feed(pattern, from);
     let mut left = arguments.count.unwrap_or(u64::MAX);
+    let mut silence = pin!(sleep(SILENCE));
     while left > 0 {
         let item = tokio::select! {
             item = feed.next() => item,
+            () = &mut silence, if !silence.is_elapsed() => {
+                note_if_none(&context).await;
+                continue;
+            }
             () = stop.requested() => return Ok(()),
         };
         let Some(FeedItem { publisher, update }) = item else { break };

@@ -20,6 +20,7 @@ pub(crate) async fn run(arguments: Tree, mut context: Context) -> anyhow::Result
         Some(depth) => level_by_level(&client, &top, depth).await?,
         None => client.list_matching(vec![below(&top)?]).await?,
     };
+    ls::note_if_nothing_is_published(&listing.paths, &context).await;
     let tree = tree(&top, listing.paths);
     let depth = |path: &Path| path.depth() - top.depth();
     if context.output.is_json() {

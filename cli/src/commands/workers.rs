@@ -7,6 +7,7 @@ use longshore::values::metrics::metrics_path;
 use longshore::{Glob, Path, PublisherInfo, Subscriber};
 use serde_json::{Value as Json, json};
 
+use super::known_publishers::note_if_none;
 use super::sys::{bases, below, name_of, number, read, text};
 use super::{Context, quiet, warn_if_incomplete};
 use crate::arguments::{Workers, WorkersAction};
@@ -152,6 +153,9 @@ pub(super) async fn read_all(context: &Context) -> anyhow::Result<WorkerList> {
 async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
     let WorkerList { complete, mut workers, more, missing, without_metrics } =
         read_all(&context).await?;
+    if workers.is_empty() && without_metrics.is_empty() {
+        note_if_none(&context).await;
+    }
     workers.retain(|worker| takes(worker, pattern.as_ref()));
     if context.output.is_json() {
         let missing: Vec<Json> =

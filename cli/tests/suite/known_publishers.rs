@@ -5,8 +5,8 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::BackgroundCommand;
 use common::harness::{Harness, info_of};
+use common::{BackgroundCommand, Service, longshore};
 use longshore::{Path, Producer, new_job};
 
 /// With this timing no publisher is hidden and no replica completes its warm-up by time alone.
@@ -36,6 +36,44 @@ async fn a_new_queue_is_accepted_soon_after_the_replica_restarts() {
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let status = harness.status().await.remove(0).unwrap();
     assert!(!status.warming, "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_no_publisher_names_is_reported() {
+    let harness = Harness::start_with(1, 1, None).await;
+    harness.run(&["enqueue", "/jobs/a", "x"]).code(0);
+    assert!(!harness.run(&["check"]).code(0).stdout.contains("does not know"));
+    let new = Service::start(longshore(&[
+        "resolver",
+        "run",
+        "--json",
+        "--fresh",
+        "--listen",
+        "127.0.0.1:0",
+        "--name",
+        "new",
+    ]));
+    let new = new.text("address");
+    let at_new = |arguments: &[&str]| harness.run(&[arguments, &["--resolver", new]].concat());
+    let empty = format!("replica {new} knows no publisher, and so finds nothing");
+    for command in [
+        &["stat"][..],
+        &["jobs"],
+        &["directory", "ls"],
+        &["cancel", "/**", "--yes"],
+        &["dead", "ls"],
+    ] {
+        at_new(command).stderr_has(&[&empty, "`resolvers` of every publisher"]);
+    }
+    at_new(&["check"]).code(1);
+
+    let both = [harness.cluster().replicas[0].as_str(), new].join(",");
+    let both = |arguments: &[&str]| harness.run(&[arguments, &["--resolver", &both]].concat());
+    let check = both(&["check"]).code(0).stdout;
+    let line = check.lines().find(|line| line.contains("does not know")).unwrap();
+    let name = format!("replica {new}: it does not know publisher publisher-1 (");
+    assert!(line.starts_with("WARNING") && line.contains(&name), "{check}");
+    assert!(both(&["stat"]).code(0).stdout.contains("/jobs/a"), "the other replica knows it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
