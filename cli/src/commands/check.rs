@@ -1,23 +1,26 @@
 //! `longshore check`: the health of every component.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
-use longshore::{Glob, LinkOptions, PublisherAnswers, Queues, QueuesError, ReadClient};
+use longshore::{
+    Glob, LinkOptions, Path, PublisherAnswer, PublisherAnswers, PublisherInfo, Queues, QueuesError,
+    ReadClient,
+};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::Context;
 use super::known_publishers::{self, Gap, query_all};
+use super::waiting_reasons::{self, COMMIT_SLOW_MS, Cause, Reason};
 use super::workers::{self, NO_METRICS, WorkerList};
 use crate::arguments::Check;
 use crate::failure::AlreadyReported;
 use crate::output::{counted, jobs, printable};
 
-/// A command that waits this long for its commit, in milliseconds, indicates a failing disk.
-const COMMIT_SLOW_MS: u64 = 5_000;
 /// Timeouts of a publisher's handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -67,16 +70,32 @@ struct Finding {
     part: String,
     level: Level,
     message: String,
+    /// For a queue: why its jobs wait.
+    reasons: Vec<Reason>,
+}
+
+impl Finding {
+    fn new(part: impl Into<String>, level: Level, message: impl Into<String>) -> Finding {
+        let (part, message) = (part.into(), message.into());
+        Finding { part, level, message, reasons: Vec::new() }
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({
+            "part": self.part, "level": self.level.word(), "message": self.message,
+        });
+        if !self.reasons.is_empty() {
+            value["reasons"] = self.reasons.iter().map(Reason::json).collect();
+        }
+        value
+    }
 }
 
 pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Result<()> {
     let findings = check(&context).await;
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Unknown);
     if context.output.is_json() {
-        let parts: Vec<Value> = findings
-            .iter()
-            .map(|f| json!({ "part": f.part, "level": f.level.word(), "message": f.message }))
-            .collect();
+        let parts: Vec<Value> = findings.iter().map(Finding::json).collect();
         context.output.json_pretty(&json!({ "level": worst.word(), "parts": parts }))?;
     } else if arguments.nagios {
         let shown: Vec<String> = findings
@@ -140,12 +159,10 @@ async fn check(context: &Context) -> Vec<Finding> {
             // Without a replica the publishers cannot be checked.
             Err(why) => (Level::Unknown, why.clone()),
         };
-        findings.push(Finding { part: format!("replica {replica}"), level, message });
+        findings.push(Finding::new(format!("replica {replica}"), level, message));
     }
-    findings.extend(gaps.into_iter().map(|gap| Finding {
-        part: format!("replica {}", gap.replica),
-        level: Level::Warning,
-        message: gap.message(),
+    findings.extend(gaps.into_iter().map(|gap| {
+        Finding::new(format!("replica {}", gap.replica), Level::Warning, gap.message())
     }));
     if up == 0 {
         return findings;
@@ -154,20 +171,22 @@ async fn check(context: &Context) -> Vec<Finding> {
         Some(answers) => answers,
         None => queries.await,
     };
-    match status {
-        Ok(gathered) => findings.extend(publishers(&gathered)),
-        Err(error) => findings.push(unchecked("publishers", &error)),
+    match &status {
+        Ok(gathered) => findings.extend(publishers(gathered)),
+        Err(error) => findings.push(unchecked("publishers", error)),
     }
     match stats {
         Ok(stats) => {
             // Without the list of workers, use each queue's number of subscriptions.
             let workers = workers.unwrap_or_default();
-            findings.extend(workers.without_metrics.iter().map(|name| Finding {
-                part: format!("publisher {name}"),
-                level: Level::Ok,
-                message: NO_METRICS.to_owned(),
-            }));
-            findings.extend(stats.merged().iter().filter_map(|stat| queue(stat, &workers)));
+            findings.extend(
+                workers
+                    .without_metrics
+                    .iter()
+                    .map(|name| Finding::new(format!("publisher {name}"), Level::Ok, NO_METRICS)),
+            );
+            let status = status.map(|gathered| gathered.answers).unwrap_or_default();
+            findings.extend(of_queues(&stats, &status, &workers));
         }
         Err(error) => findings.push(unchecked("queues", &error)),
     }
@@ -185,7 +204,7 @@ async fn gaps(client: &ReadClient, replicas: Vec<String>) -> Vec<Gap> {
 }
 
 fn unchecked(part: &str, error: &QueuesError) -> Finding {
-    Finding { part: part.to_owned(), level: Level::Unknown, message: error.to_string() }
+    Finding::new(part, Level::Unknown, error.to_string())
 }
 
 /// What a publisher refuses for lack of memory or disk space, why, and the remedy.
@@ -249,61 +268,99 @@ fn publishers(gathered: &PublisherAnswers<PublisherStatus>) -> Vec<Finding> {
             } else {
                 Level::Ok
             };
-            Finding { part: part(&answered.publisher.name), level, message }
+            Finding::new(part(&answered.publisher.name), level, message)
         })
         .collect();
     for answered in &gathered.answers {
         let status = &answered.answer;
         if status.draining {
-            findings.push(Finding {
-                part: part(&answered.publisher.name),
-                level: Level::Warning,
-                message: format!(
-                    "it is drained: it accepts no new jobs; \
-                     longshore publisher drain {} --undo ends that",
-                    status.name
-                ),
-            });
+            let message = format!(
+                "it is drained: it accepts no new jobs; \
+                 longshore publisher drain {} --undo ends that",
+                status.name
+            );
+            let part = part(&answered.publisher.name);
+            findings.push(Finding::new(part, Level::Warning, message));
         }
         for (what, patterns) in [("paused", &status.paused), ("closed", &status.closed)] {
             let patterns: Vec<String> =
                 patterns.iter().map(|pattern| format!("'{pattern}'")).collect();
-            findings.extend((!patterns.is_empty()).then(|| Finding {
-                part: part(&answered.publisher.name),
-                level: Level::Warning,
-                message: format!("{what}: {}", patterns.join(", ")),
+            findings.extend((!patterns.is_empty()).then(|| {
+                let message = format!("{what}: {}", patterns.join(", "));
+                Finding::new(part(&answered.publisher.name), Level::Warning, message)
             }));
         }
     }
-    findings.extend(gathered.missing.iter().map(|missing| Finding {
-        part: part(&missing.publisher.name),
-        level: Level::Critical,
-        message: format!("does not answer: {}", missing.why),
+    findings.extend(gathered.missing.iter().map(|missing| {
+        let message = format!("does not answer: {}", missing.why);
+        Finding::new(part(&missing.publisher.name), Level::Critical, message)
     }));
     if findings.is_empty() {
         let message = "no replica knows one: longshore publisher run starts one, and its \
-                       `resolvers` name every replica"
-            .to_owned();
-        findings.push(Finding { part: "publishers".to_owned(), level: Level::Critical, message });
+                       `resolvers` name every replica";
+        findings.push(Finding::new("publishers", Level::Critical, message));
     }
     findings
 }
 
-/// A warning about a queue, if an operator should act.
-fn queue(stat: &QueueStat, workers: &WorkerList) -> Option<Finding> {
-    let counts = stat.counts;
-    let wait =
-        format!("{} {}", jobs(counts.ready), if counts.ready == 1 { "waits" } else { "wait" });
-    let message = if let Some(pattern) = stat.paused_by.first() {
-        format!("{wait} and the queue is paused by {pattern}")
-    } else if counts.ready > 0 && stat.subscriptions == 0 {
-        format!("{wait} and no worker takes them")
-    } else if counts.ready > 0 && workers.are_all_quiet(&stat.path) {
-        format!("{wait} and every worker that takes them is quiet: longshore workers resume")
-    } else if counts.dead > 0 {
-        format!("{} in the dead letters", jobs(counts.dead))
-    } else {
-        return None;
-    };
-    Some(Finding { part: format!("queue {}", stat.path), level: Level::Warning, message })
+/// A queue as each of its publishers reports it, with the publisher's name and status.
+type AtPublisher<'a> = (&'a str, &'a QueueStat, Option<&'a PublisherStatus>);
+
+/// Warnings about queues.
+fn of_queues(
+    stats: &PublisherAnswers<Vec<QueueStat>>,
+    status: &[PublisherAnswer<PublisherStatus>],
+    workers: &WorkerList,
+) -> Vec<Finding> {
+    let mut queues: BTreeMap<&Path, Vec<AtPublisher<'_>>> = BTreeMap::new();
+    for answered in &stats.answers {
+        let PublisherInfo { id, name, .. } = &answered.publisher;
+        let status = status.iter().find(|one| one.publisher.id == *id).map(|one| &one.answer);
+        for stat in &answered.answer {
+            queues.entry(&stat.path).or_default().push((name, stat, status));
+        }
+    }
+    queues.into_iter().filter_map(|(path, each)| of_queue(path, &each, workers)).collect()
+}
+
+/// A warning about a queue, if an operator should act: every reason why its jobs wait, and its dead
+/// letters.
+fn of_queue(path: &Path, each: &[AtPublisher<'_>], workers: &WorkerList) -> Option<Finding> {
+    let mut ready = 0;
+    let mut reasons: Vec<(Reason, Vec<&str>)> = Vec::new();
+    for &(name, stat, status) in each {
+        let of_queue = waiting_reasons::of_queue(stat, status, workers).into_iter();
+        let is_paused = !stat.paused_by.is_empty();
+        let mut needs_action = false;
+        for reason in of_queue.filter(|reason| reason.cause.needs_action()) {
+            // Without jobs only a pause is worth a warning: somebody may have forgotten it.
+            if stat.counts.ready == 0 && !(is_paused && reason.cause == Cause::Paused) {
+                continue;
+            }
+            needs_action = true;
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, at)) => at.push(name),
+                None => reasons.push((reason, vec![name])),
+            }
+        }
+        if needs_action {
+            ready += stat.counts.ready;
+        }
+    }
+    let shown = reasons.iter().map(|(reason, at)| match at.len() == each.len() {
+        true => reason.to_string(),
+        false => format!("at {}: {reason}", at.join(", ")),
+    });
+    let shown = shown.collect::<Vec<_>>().join("; ");
+    let wait = if ready == 1 { "waits" } else { "wait" };
+    let dead: u64 = each.iter().map(|(_, stat, _)| stat.counts.dead).sum();
+    let waiting = (!shown.is_empty()).then(|| format!("{} {wait}: {shown}", jobs(ready)));
+    let dead = (dead > 0).then(|| format!("{} in the dead letters", jobs(dead)));
+    let message: Vec<String> = [waiting, dead].into_iter().flatten().collect();
+    (!message.is_empty()).then(|| Finding {
+        part: format!("queue {path}"),
+        level: Level::Warning,
+        message: message.join("; "),
+        reasons: reasons.into_iter().map(|(reason, _)| reason).collect(),
+    })
 }

@@ -25,7 +25,7 @@ pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Resul
     if !arguments.undo && publishers.len() == 1 {
         report_note!("no other publisher is registered: producers wait, and give up, until one is");
     }
-    let gathered = queues_of(publishers, id).drain(!arguments.undo).await?;
+    let gathered = queues_of(publishers, id, &context).drain(!arguments.undo).await?;
     if gathered.answers.is_empty() {
         if context.output.is_json() {
             context.output.json(&json!({ "missing": missing_json(&gathered.missing) }))?;
@@ -103,8 +103,8 @@ async fn show_plan(
     Ok(())
 }
 
-fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId) -> Queues {
-    Queues::to_publishers(publishers.into_iter().filter(|one| one.id == id))
+fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId, context: &Context) -> Queues {
+    context.queues_of(publishers.into_iter().filter(|one| one.id == id))
 }
 
 /// The jobs that a publisher still has.
@@ -117,7 +117,7 @@ struct Remaining {
 /// address.
 async fn read_remaining(context: &Context, id: PublisherId) -> Option<Remaining> {
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await.ok()?;
-    let queues = queues_of(publishers, id);
+    let queues = queues_of(publishers, id, context);
     let status = queues.status().await.ok()?.answers.pop()?.answer;
     let mut counts = JobCounts::default();
     for queue in queues.stats(Glob::everything()).await.ok()?.answers.pop()?.answer {

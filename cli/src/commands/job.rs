@@ -7,6 +7,7 @@ use longshore::{
 };
 
 use super::known_publishers::note_if_none;
+use super::waiting_reasons::{self, Reason};
 use super::{Context, job_view};
 use crate::arguments::Job;
 use crate::failure::AlreadyReported;
@@ -36,7 +37,10 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         let name = JobLocator::from(found.job_ref());
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
-        let end = watch(&queues, &name, progress).await?;
+        let end = tokio::select! {
+            end = watch(&queues, &name, progress) => end?,
+            never = waiting_reasons::keep_reporting(&name, &queues, &context) => match never {},
+        };
         found = match job_once_reachable(&queues, &name).await {
             // The job is no longer retained, but its end is known.
             Err(JobLookupError::NotFound { .. }) => {
@@ -55,7 +59,7 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
             None => anyhow::bail!("job {} is {} and has no result", arguments.id, found.job.state),
         }
     } else {
-        show(&found, &mut context)?;
+        show(&found, &mut context).await?;
     }
     if arguments.wait && !completed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
@@ -117,13 +121,19 @@ pub(crate) async fn job_once_reachable(
     }
 }
 
-/// Prints one job.
-pub(crate) fn show(found: &FoundJob, context: &mut Context) -> anyhow::Result<()> {
+/// Prints one job, and why it waits.
+pub(crate) async fn show(found: &FoundJob, context: &mut Context) -> anyhow::Result<()> {
     let at = found.job_ref();
+    let reasons = waiting_reasons::of_job(found, context).await;
     if context.output.is_json() {
-        context.output.json_pretty(&job_view::json(&at, &found.job))?;
+        let mut value = job_view::json(&at, &found.job);
+        if !reasons.is_empty() {
+            value["waits"] = reasons.iter().map(Reason::json).collect();
+        }
+        context.output.json_pretty(&value)?;
     } else {
-        job_view::print(&at, &found.publisher.name, &found.job, &mut context.output)?;
+        let name = &found.publisher.name;
+        job_view::print(&at, name, &found.job, &reasons, &mut context.output)?;
     }
     Ok(())
 }

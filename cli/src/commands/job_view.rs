@@ -7,6 +7,7 @@ use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, 
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
 
+use super::waiting_reasons::Reason;
 use crate::backoff::show_backoff;
 use crate::output::{Output, Table, bytes_json, counted, grouped, shown};
 use crate::time::{show_duration, show_timestamp, wall_ms};
@@ -169,13 +170,20 @@ fn outcome(job: &JobInfo) -> String {
     }
 }
 
-/// Prints all fields of a job.
-pub(crate) fn print(at: &JobRef, name: &str, job: &JobInfo, output: &mut Output) -> io::Result<()> {
+/// Prints all fields of a job, and why it waits.
+pub(super) fn print(
+    at: &JobRef,
+    name: &str,
+    job: &JobInfo,
+    reasons: &[Reason],
+    output: &mut Output,
+) -> io::Result<()> {
     let mut line = |key: &str, value: String| output.line(format!("{key:<12} {value}"));
     line("job", at.to_string())?;
     line("publisher", format!("{name} ({})", at.publisher))?;
     line("path", job.path.to_string())?;
     line("state", shown_state(job.state, job.retrying))?;
+    reasons.iter().try_for_each(|reason| line("waits", reason.to_string()))?;
     line("priority", job.priority.to_string())?;
     line(
         "attempt",

@@ -1,10 +1,16 @@
 //! `longshore jobs`: lists jobs, with payloads and results.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
-use longshore::{Glob, JobRef, JobState};
+use longshore::{Glob, JobRef, JobState, Path, PublisherId};
+use tokio::time::timeout;
 
 use super::known_publishers::note_if_none;
+use super::waiting_reasons::of_queue;
+use super::workers::read_all;
 use super::{Context, job_view, warn_of_missing};
 use crate::arguments::Jobs;
 use crate::failure::AlreadyReported;
@@ -12,6 +18,10 @@ use crate::output::Table;
 
 /// The default limit of the table.
 const LIMIT: u64 = 100;
+/// Most queues whose reasons to wait are noted.
+const NOTED_MAX: usize = 8;
+/// The longest time to find them.
+const NOTES_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
     let state = arguments.state.map(JobState::from);
@@ -39,6 +49,7 @@ pub(crate) async fn list(
     let mut table = Table::new(&job_view::HEADINGS);
     let mut left = limit;
     let mut is_cut = false;
+    let mut waiting = BTreeSet::new();
     'pages: while let Some(page) = pages.next().await {
         for job in &page.jobs {
             if left == 0 {
@@ -47,6 +58,9 @@ pub(crate) async fn list(
             }
             left -= 1;
             let at = JobRef { publisher: page.publisher.id, id: job.id };
+            if job.state == JobState::Ready && waiting.len() < NOTED_MAX {
+                waiting.insert((page.publisher.id, job.path.clone()));
+            }
             if context.output.is_json() {
                 context.output.json_row(&job_view::json(&at, job))?;
             } else {
@@ -57,6 +71,9 @@ pub(crate) async fn list(
     context.output.flush()?;
     if !table.is_empty() {
         context.output.table(&table)?;
+    }
+    if !waiting.is_empty() && !context.output.is_json() {
+        note_why_jobs_wait(&waiting, &context).await;
     }
     if is_cut && !context.output.is_json() {
         report!("the first {limit}; --limit 0 shows all");
@@ -72,4 +89,28 @@ pub(crate) async fn list(
         }
     }
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Notes why listed jobs of these queues wait, if somebody should act.
+async fn note_why_jobs_wait(waiting: &BTreeSet<(PublisherId, Path)>, context: &Context) {
+    let client = context.queues();
+    let reading = async {
+        tokio::join!(client.stats(Glob::everything()), client.status(), read_all(context))
+    };
+    let Ok((Ok(stats), Ok(status), workers)) = timeout(NOTES_MAX, reading).await else { return };
+    let workers = workers.unwrap_or_default();
+    for answered in &stats.answers {
+        let id = answered.publisher.id;
+        let status = status.answers.iter().find(|one| one.publisher.id == id);
+        for queue in &answered.answer {
+            if !waiting.contains(&(id, queue.path.clone())) {
+                continue;
+            }
+            let of_queue = of_queue(queue, status.map(|one| &one.answer), &workers);
+            for reason in of_queue.iter().filter(|reason| reason.cause.needs_action()) {
+                let (path, name) = (&queue.path, &answered.publisher.name);
+                report_note!("ready jobs of {path} at {name} wait: {reason}");
+            }
+        }
+    }
 }

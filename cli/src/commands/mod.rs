@@ -39,6 +39,7 @@ mod top;
 mod tree;
 mod up;
 mod value_text;
+mod waiting_reasons;
 mod watch;
 mod work;
 mod workers;
@@ -48,8 +49,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore::{
-    Cluster, MemoryBounds, MissingPublisher, Queues, ReadClient, ReplicaFailure, ResolverTiming,
-    TlsAcceptor,
+    Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherInfo, Queues, ReadClient,
+    ReplicaFailure, ResolverTiming, TlsAcceptor,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -123,6 +124,12 @@ impl Context {
     /// A client for its queues.
     pub(crate) fn queues(&self) -> Queues {
         Queues::connect(self.cluster())
+    }
+
+    /// A client for the queues of these publishers only.
+    pub(crate) fn queues_of(&self, publishers: impl IntoIterator<Item = PublisherInfo>) -> Queues {
+        let link = LinkOptions::default().or_access(&self.cluster().access);
+        Queues::builder().link(link).to_publishers(publishers)
     }
 }
 

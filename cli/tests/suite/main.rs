@@ -37,4 +37,5 @@ mod tls;
 mod top;
 mod units;
 mod values;
+mod waiting_reasons;
 mod work;

@@ -487,7 +487,8 @@ fn a_quiet_worker_finishes_running_jobs_and_starts_none() {
     assert!(shown.lines().any(|line| line.starts_with("mail-1") && line.ends_with("quiet")));
     working.wait_for_stderr("this worker is quiet");
     let check = system.run(&["check"]).code(0).stdout;
-    let warned = "2 jobs wait and every worker that takes them is quiet: longshore workers resume";
+    let warned = "2 jobs wait: every worker that takes from the queue is quiet: longshore workers \
+                  resume --all";
     assert!(check.contains(warned), "{check}");
     let mut waiting = system.spawn(&["workers", "quiet", "mail-*", "--wait"]);
     assert!(waiting.line().starts_with("quiet: mail-1 "));
