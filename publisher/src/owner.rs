@@ -13,7 +13,7 @@ mod requests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::{LinkId, Revoked, Token};
+use longshore_protocol::{LinkId, PublisherId, Revoked, Token};
 use longshore_queue::{
     Clock, Command, Cursor, Event, Now, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
 };
@@ -54,6 +54,7 @@ pub(crate) struct Owner {
     registry: Option<Registry>,
     names: Arc<PathKinds>,
     name: String,
+    journal: PublisherId,
     started: Instant,
     /// Tokens revoked in one release, by link, until they are sent.
     revoked: Vec<(LinkId, Revoked, Token)>,
@@ -84,7 +85,7 @@ impl Owner {
         store: Store,
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<PathKinds>),
-        name: String,
+        (name, journal): (String, PublisherId),
         (disk, idle): (DiskWatch, IdleQueues),
         values: Values,
         moves: Option<mpsc::Receiver<ClockMove>>,
@@ -101,6 +102,7 @@ impl Owner {
             registry,
             names,
             name,
+            journal,
             started: Instant::now(),
             revoked: Vec::new(),
             waiters: CompletionWaiters::default(),

@@ -151,15 +151,16 @@ impl Publisher {
         let directory = ValueRegistry::new(client, names.clone(), Some(queue_terms), usual);
         let values = Values::new(directory);
         let disk = DiskWatch::new(options.hang_after, oldest);
-        let named = options.paths.into_iter().collect();
-        let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, named);
+        let declared = options.paths.into_iter().collect();
+        let idle = IdleQueues::after(Instant::now(), timing.writer_ttl, declared);
         let registration = (registry.clone(), names);
         // The only value so far, so it cannot be published already.
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
         let watches = (disk, idle);
+        let named = (options.name, opened.journal);
         let (owner, events, health) =
-            Owner::new(store, clock, registration, options.name, watches, values.clone(), moves);
+            Owner::new(store, clock, registration, named, watches, values.clone(), moves);
         let memory = memory_bounds(&budget, options.cache_bytes, listener.slots().limit());
         let address = listener.local_address();
         info!(publisher = %info.id, epoch = info.epoch.0, %address, "publisher open");

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::Context;
+use super::journal_copies::{self, shared_journals};
 use super::known_publishers::{self, Gap, query_all};
 use super::waiting_reasons::{self, COMMIT_SLOW_MS, Cause, Reason};
 use super::workers::{self, NO_METRICS, WorkerList};
@@ -291,6 +292,9 @@ fn publishers(gathered: &PublisherAnswers<PublisherStatus>) -> Vec<Finding> {
             }));
         }
     }
+    findings.extend(shared_journals(&gathered.answers).values().map(|publishers| {
+        Finding::new("publishers", Level::Warning, journal_copies::warning(publishers))
+    }));
     findings.extend(gathered.missing.iter().map(|missing| {
         let message = format!("does not answer: {}", missing.why);
         Finding::new(part(&missing.publisher.name), Level::Critical, message)

@@ -18,6 +18,7 @@ mod job;
 mod job_view;
 mod jobs;
 mod journal;
+mod journal_copies;
 mod known_publishers;
 mod ls;
 mod pause;

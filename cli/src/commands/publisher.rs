@@ -11,7 +11,7 @@ use longshore::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, drain, forget, memory_json, publisher_status};
+use super::{Context, drain, forget, journal_copies, memory_json, publisher_status};
 use crate::arguments::{self, PublisherAction, RunPublisher};
 use crate::config::Service;
 use crate::failure::UsageError;
@@ -41,7 +41,7 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
     let publisher = publisher.map_err(|error| cannot_start(error, &data))?;
 
     let report = ReadyReport::of(&publisher, &data);
-    let client = publisher.write_client().cloned();
+    let (id, client) = (publisher.id(), publisher.write_client().cloned());
     let checks = {
         let (health, client) = (publisher.health_handle(), client.clone());
         service_manager::keep_checking(move || check(health.clone(), client.clone()))
@@ -64,6 +64,7 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
             report.print(&registration, &mut context)?;
             service_manager::ready(registration.brief()).await;
             tokio::spawn(reload.run(None));
+            tokio::spawn(journal_copies::warn_at_start(context.queues(), id));
             None
         }
     };

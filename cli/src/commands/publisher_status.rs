@@ -79,6 +79,7 @@ pub(super) fn publisher_json(
     let addresses: Vec<String> = publisher.addresses.iter().map(ToString::to_string).collect();
     json!({
         "publisher": publisher.id.to_string(), "name": publisher.name, "epoch": publisher.epoch.0,
+        "journal": answer.journal.to_string(),
         "addresses": addresses, "uptime_ms": answer.uptime_ms, "links": answer.links,
         "queues": answer.queues, "jobs": answer.jobs, "room": room_word(answer.room),
         "durability": answer.durability.to_string(),

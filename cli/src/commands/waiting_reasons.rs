@@ -317,6 +317,7 @@ mod tests {
             memory_bytes: 0,
             memory_max: 0,
             draining: true,
+            journal: longshore::PublisherId([1; 16]),
         }
     }
 

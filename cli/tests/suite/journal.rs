@@ -203,3 +203,23 @@ fn a_copied_journal_has_each_job_once_and_a_new_identity() {
     assert_eq!((&c["ready"], &c["running"]), (&1.into(), &0.into()));
     assert_eq!(system.stat("/jobs/a")["ready"], 5_000, "the original is unchanged");
 }
+
+#[test]
+fn a_copy_that_is_served_beside_its_original_is_reported() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let copy = system.folder.path().join("copy");
+    let data = system.folder.path().join("data");
+    journal(&["copy", text(&data), text(&copy)]).code(0).stderr_has(&["never beside it"]);
+    assert!(!system.run(&["check"]).code(0).stdout.contains("one journal"));
+
+    let run = ["publisher", "run", "--json", "--listen", "127.0.0.1:0", "--default", "/copy"];
+    let on_copy = ["--name", "restored", "--data", text(&copy)];
+    let mut restored = system.spawn(&[&run[..], &on_copy].concat());
+    restored.line();
+    let warned = restored.wait_for_stderr("serve copies of one journal");
+    assert!(warned.contains("restored ("), "{warned}");
+    let check = system.run(&["check"]).code(0).stdout;
+    let line = check.lines().find(|line| line.contains("one journal")).unwrap();
+    assert!(line.starts_with("WARNING") && line.contains("restored ("), "{check}");
+}

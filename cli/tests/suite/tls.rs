@@ -82,6 +82,9 @@ fn a_system_under_tls_admits_its_own_and_its_certificates_are_replaced_while_it_
         run(command, b"")
     };
     at(&host, &["enqueue", "/jobs/a", "x"]).code(0);
+    let status = at(&host, &["publisher", "status", "--json"]).code(0).json();
+    let id = status["publishers"][0]["publisher"].as_str().unwrap();
+    at(&host, &["publisher", "drain", id, "--dry-run"]).code(0);
     let mut worker = host.command(&["work", "--resolver", &resolver, "/jobs/a", "--until-empty"]);
     worker.args(["--", "cat"]);
     run(worker, b"").code(0);

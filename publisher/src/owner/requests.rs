@@ -171,6 +171,7 @@ impl Owner {
             memory_bytes: metrics.memory_bytes,
             memory_max: metrics.memory_max,
             draining: self.pauses.is_draining(),
+            journal: self.journal,
         }
     }
 }

@@ -99,6 +99,8 @@ pub struct Replayed {
 pub struct Recovered {
     /// The publisher that owns the journal.
     pub publisher: PublisherId,
+    /// The id of the journal, which its copies have, too.
+    pub journal: PublisherId,
     /// The last index; 0 for a new journal.
     pub last_index: u64,
     /// The snapshot that was restored, if there was one.

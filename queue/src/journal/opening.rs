@@ -71,6 +71,7 @@ impl Parts {
         }
         let recovered = Recovered {
             publisher: identity.publisher,
+            journal: identity.journal,
             last_index: found.last_index,
             snapshot: found.snapshot,
             records: found.records,

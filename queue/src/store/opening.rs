@@ -47,6 +47,7 @@ impl Store<Journal> {
         let (publisher, epoch) = store.identity();
         let opened = Opened {
             publisher,
+            journal: recovered.journal,
             epoch,
             snapshot: recovered.snapshot,
             records: recovered.records,

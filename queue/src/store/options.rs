@@ -67,6 +67,8 @@ impl Default for StoreOptions {
 pub struct Opened {
     /// The publisher's id.
     pub publisher: PublisherId,
+    /// The id of its journal, which the journal's copies have, too.
+    pub journal: PublisherId,
     /// The epoch of this start.
     pub epoch: Epoch,
     /// The snapshot that was restored, if there was one.

@@ -38,6 +38,10 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
             "rotten": copied.findings.len(), "seconds": seconds,
         }))?;
     } else {
+        report_note!(
+            "start a publisher on it in place of the original, never beside it: jobs that are open \
+             in both run twice"
+        );
         context.output.lines(format!(
             "copied up to command {}: {}, {} in {seconds:.1} s\n{} is publisher {}",
             copied.last_index,

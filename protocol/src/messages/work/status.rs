@@ -3,6 +3,7 @@
 use crate::codes::{Durability, JobState};
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
+use crate::id::PublisherId;
 use crate::limits::{NAME_BYTES_MAX, PAUSES_MAX};
 use crate::path::Path;
 use crate::settings::QueueSettings;
@@ -54,6 +55,9 @@ fields! {
         pub memory_max: u64,
         /// True while it is drained and accepts no new jobs.
         pub draining: bool,
+        /// The id of its journal. A publisher on a copy of the directory has another id and the
+        /// same journal.
+        pub journal: PublisherId,
     }
 }
 
