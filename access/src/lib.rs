@@ -21,5 +21,5 @@ pub use policy::{
 pub use tokens::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,
     TIME_UNIX_MS_MAX, TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token,
-    TokenFileError, TokenProblem, TokenRefusal, Tokens, VerifiedToken,
+    TokenFileError, TokenFault, TokenRefusal, Tokens, VerifiedToken,
 };

@@ -11,7 +11,7 @@ pub use secret::{
 };
 pub use timestamp::TIME_UNIX_MS_MAX;
 pub use token_file::{
-    TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFileError, TokenProblem,
+    TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFileError, TokenFault,
 };
 
 /// The tokens that a server accepts; at most [`TOKENS_MAX`]. A revoked token is one that is no
@@ -118,23 +118,23 @@ impl Tokens {
     }
 
     /// Adds a token, whose name and secret are its own.
-    pub fn add(&mut self, token: Token) -> Result<(), TokenProblem> {
+    pub fn add(&mut self, token: Token) -> Result<(), TokenFault> {
         let Token { name, hash, created_unix_ms, expires_unix_ms } = &token;
         token_file::check_name(name)?;
         if self.names.contains_key(name) {
-            return Err(TokenProblem::NameTaken(name.clone()));
+            return Err(TokenFault::NameTaken(name.clone()));
         }
         if let Some(other) = self.find(hash) {
             let (name, other) = (name.clone(), other.name.clone());
-            return Err(TokenProblem::HashTaken { name, other });
+            return Err(TokenFault::HashTaken { name, other });
         }
         for (key, time) in [("created", Some(*created_unix_ms)), ("expires", *expires_unix_ms)] {
             if time.is_some_and(|time| time > TIME_UNIX_MS_MAX) {
-                return Err(TokenProblem::Time { name: name.clone(), key });
+                return Err(TokenFault::Time { name: name.clone(), key });
             }
         }
         if self.len() == TOKENS_MAX {
-            return Err(TokenProblem::TooMany);
+            return Err(TokenFault::TooMany);
         }
         let prefix = hash.prefix();
         self.names.insert(name.clone(), prefix);

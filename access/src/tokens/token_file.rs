@@ -45,17 +45,17 @@ pub struct Token {
 
 /// Why a token file is refused. It never repeats a value in which a secret may stand.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {problem}")]
+#[error("line {line}: {fault}")]
 pub struct TokenFileError {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong there.
-    pub problem: TokenProblem,
+    pub fault: TokenFault,
 }
 
 /// What is wrong with a token or its file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TokenProblem {
+pub enum TokenFault {
     /// It is longer than [`TOKEN_FILE_BYTES_MAX`].
     #[error(
         "a token file has at most {TOKEN_FILE_BYTES_MAX} bytes, this one {0}: revoke tokens that \
@@ -124,34 +124,34 @@ struct Entry {
 
 /// Reads a file.
 pub(super) fn parse(text: &str) -> Result<Tokens, TokenFileError> {
-    let at = |offset: usize, problem| TokenFileError { line: line_of(text, offset), problem };
+    let at = |offset: usize, fault| TokenFileError { line: line_of(text, offset), fault };
     if text.len() > TOKEN_FILE_BYTES_MAX {
-        return Err(at(0, TokenProblem::FileTooLong(text.len())));
+        return Err(at(0, TokenFault::FileTooLong(text.len())));
     }
     let TokenFile { token: entries } = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        at(offset, TokenProblem::Toml(error.message().to_owned()))
+        at(offset, TokenFault::Toml(error.message().to_owned()))
     })?;
     let mut tokens = Tokens::default();
     for Entry { name, hash, created, expires } in entries {
         let (name_at, hash_at) = (name.span().start, hash.span().start);
         let name = name.into_inner();
-        check_name(&name).map_err(|problem| at(name_at, problem))?;
+        check_name(&name).map_err(|fault| at(name_at, fault))?;
         let time = |key, value: Spanned<Value>| {
             let read = value.get_ref().as_datetime().and_then(Timestamp::of);
-            let problem = TokenProblem::Time { name: name.clone(), key };
-            read.map(|time| time.0).ok_or_else(|| at(value.span().start, problem))
+            let fault = TokenFault::Time { name: name.clone(), key };
+            read.map(|time| time.0).ok_or_else(|| at(value.span().start, fault))
         };
         let created_unix_ms = time("created", created)?;
         let expires_unix_ms = expires.map(|value| time("expires", value)).transpose()?;
         let hash = (hash.get_ref().parse())
-            .map_err(|why| at(hash_at, TokenProblem::Hash { name: name.clone(), why }))?;
-        tokens.add(Token { name, hash, created_unix_ms, expires_unix_ms }).map_err(|problem| {
-            let offset = match &problem {
-                TokenProblem::HashTaken { .. } => hash_at,
+            .map_err(|why| at(hash_at, TokenFault::Hash { name: name.clone(), why }))?;
+        tokens.add(Token { name, hash, created_unix_ms, expires_unix_ms }).map_err(|fault| {
+            let offset = match &fault {
+                TokenFault::HashTaken { .. } => hash_at,
                 _ => name_at,
             };
-            at(offset, problem)
+            at(offset, fault)
         })?;
     }
     Ok(tokens)
@@ -174,11 +174,11 @@ pub(super) fn text_of(tokens: &Tokens) -> String {
     text
 }
 
-pub(super) fn check_name(name: &str) -> Result<(), TokenProblem> {
+pub(super) fn check_name(name: &str) -> Result<(), TokenFault> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     match (1..=TOKEN_NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(fits) {
         true => Ok(()),
-        false => Err(TokenProblem::Name(name.chars().take(TOKEN_NAME_BYTES_MAX).collect())),
+        false => Err(TokenFault::Name(name.chars().take(TOKEN_NAME_BYTES_MAX).collect())),
     }
 }
 
@@ -271,7 +271,7 @@ expires = 2027-02-23T01:40:00Z
         let long = "n".repeat(TOKEN_NAME_BYTES_MAX);
         assert!(parse(&with("\"a\"", &format!("{long:?}"))).is_ok());
         let error = parse(&with("\"a\"", &format!("\"{long}n\""))).unwrap_err();
-        assert!(matches!(error.problem, TokenProblem::Name(_)), "{error}");
+        assert!(matches!(error.fault, TokenFault::Name(_)), "{error}");
     }
 
     #[test]
@@ -284,7 +284,7 @@ expires = 2027-02-23T01:40:00Z
             let token = token(&format!("{n:064}"), hash(n));
             tokens.add(Token { created_unix_ms, expires_unix_ms, ..token }).unwrap();
         }
-        assert_eq!(tokens.add(token("more", hash(TOKENS_MAX))), Err(TokenProblem::TooMany));
+        assert_eq!(tokens.add(token("more", hash(TOKENS_MAX))), Err(TokenFault::TooMany));
         let mut text = text_of(&tokens);
         assert_eq!(parse(&text), Ok(tokens));
         let hash = format!("sha256:{}", "f".repeat(64));
@@ -292,7 +292,7 @@ expires = 2027-02-23T01:40:00Z
             text,
             "[[token]]\nname = \"m\"\nhash = \"{hash}\"\ncreated = 1970-01-01T00:00:00Z"
         );
-        assert_eq!(parse(&text).unwrap_err().problem, TokenProblem::TooMany);
+        assert_eq!(parse(&text).unwrap_err().fault, TokenFault::TooMany);
     }
 
     #[test]
@@ -301,6 +301,6 @@ expires = 2027-02-23T01:40:00Z
         let hash = HASH.parse().unwrap();
         let expires_unix_ms = Some(crate::tokens::TIME_UNIX_MS_MAX + 1);
         let refused = tokens.add(Token { expires_unix_ms, ..token("a", hash) });
-        assert_eq!(refused, Err(TokenProblem::Time { name: "a".to_owned(), key: "expires" }));
+        assert_eq!(refused, Err(TokenFault::Time { name: "a".to_owned(), key: "expires" }));
     }
 }
