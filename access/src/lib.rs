@@ -20,6 +20,6 @@ pub use policy::{
 };
 pub use tokens::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,
-    TIME_UNIX_MS_MAX, TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token,
-    TokenFileError, TokenFault, TokenRefusal, Tokens, VerifiedToken,
+    TIME_UNIX_MS_MAX, TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFault,
+    TokenFileError, TokenRefusal, Tokens, VerifiedToken,
 };

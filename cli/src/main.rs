@@ -13,6 +13,7 @@ mod config;
 mod confirmation;
 mod deadline;
 mod failure;
+mod files;
 mod logging;
 mod output;
 mod registration;
@@ -23,6 +24,7 @@ mod service_manager;
 mod signals;
 mod time;
 mod tls;
+mod token_store;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -81,7 +83,7 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
     let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
     // These commands show or repair what is wrong, or make files that the configuration names.
     let (config, mut problems) = match line.command {
-        Command::Config { .. } | Command::Context(_) | Command::Cert(_) => {
+        Command::Config { .. } | Command::Context(_) | Command::Cert(_) | Command::Token(_) => {
             Config::load_with_problems(&overrides)
         }
         _ => (

@@ -11,7 +11,7 @@ pub use secret::{
 };
 pub use timestamp::TIME_UNIX_MS_MAX;
 pub use token_file::{
-    TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFileError, TokenFault,
+    TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFault, TokenFileError,
 };
 
 /// The tokens that a server accepts; at most [`TOKENS_MAX`]. A revoked token is one that is no

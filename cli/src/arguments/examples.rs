@@ -1,7 +1,7 @@
 //! The examples at the end of each command's help.
 
 /// Each command with its examples: a command line, then what it does.
-pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 22] = [
+pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 23] = [
     (
         "up",
         &[
@@ -161,6 +161,14 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 22] = [
             ),
             ("longshore cert issue mail-worker --dir tls", "for a worker"),
             ("longshore cert show tls/*.pem", "names, validity, and whether keys fit"),
+        ],
+    ),
+    (
+        "token",
+        &[
+            ("longshore token create shop --expires 90d > shop.token", "umask 077 before it"),
+            ("longshore token ls", "names and when they expire"),
+            ("longshore token revoke shop", "refused within a second"),
         ],
     ),
     (

@@ -12,7 +12,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Jobs", &["enqueue", "work", "jobs", "job", "tail", "confirm", "cancel", "dead", "purge"]),
     ("Queues and workers", &["stat", "queue", "pause", "resume", "workers"]),
     ("Directory and live values", &["directory", "value"]),
-    ("Operate", &["top", "check", "journal", "config", "context", "cert", "completions", "bench"]),
+    (
+        "Operate",
+        &["top", "check", "journal", "config", "context", "cert", "token", "completions", "bench"],
+    ),
 ];
 
 const TEMPLATE: &str =

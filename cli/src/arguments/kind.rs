@@ -97,6 +97,7 @@ impl Command {
             | Command::Config { .. }
             | Command::Context(_)
             | Command::Cert(_)
+            | Command::Token(_)
             | Command::Completions { .. }
             | Command::Man { .. } => Local,
             Command::DemoWorker(_) => Service,
@@ -200,6 +201,7 @@ mod tests {
             ("journal stat /data", Local),
             ("config", Local),
             ("cert ca", Local),
+            ("token ls", Local),
         ] {
             let command = parsed(line);
             assert_eq!(command.kind(), kind, "{line}");

@@ -15,6 +15,7 @@ mod journal;
 mod kind;
 mod queries;
 mod service;
+mod token;
 mod values;
 mod work;
 mod workers;
@@ -53,6 +54,7 @@ pub(crate) use service::{
     Drain, Forget, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher, RunReplica,
     Up,
 };
+pub(crate) use token::{Token, TokenAction, TokenFileArgument};
 pub(crate) use values::{Publish, Subscribe, Value, ValueAction, Write};
 pub(crate) use work::{TakeOrder, Work};
 pub(crate) use workers::{WorkerSelection, Workers, WorkersAction};
@@ -263,6 +265,8 @@ pub(crate) enum Command {
     Context(ContextCommand),
     /// Make an authority and certificates for TLS, and show certificates
     Cert(Cert),
+    /// Create, list and revoke the tokens by which clients are known
+    Token(Token),
     /// Print a shell's completions, which also complete paths, workers and contexts
     Completions {
         /// The shell
@@ -368,6 +372,10 @@ mod tests {
             "longshore cert ca --dir tls --name ours --days 30 --json",
             "longshore cert issue worker-1 --host 10.0.0.5 --host a.test --uri urn:a --out /etc/tls",
             "longshore cert show ca.pem worker-1.pem --json",
+            "longshore token create shop --expires 90d --file tokens.toml",
+            "longshore token create shop --expires 2027-01-31 --json",
+            "longshore token ls --file tokens.toml",
+            "longshore token revoke shop mail --dry-run",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
@@ -422,6 +430,10 @@ mod tests {
             "longshore cert issue worker --uri worker",
             "longshore cert issue worker --days 36501",
             "longshore cert show",
+            "longshore token",
+            "longshore token create",
+            "longshore token create shop --expires soon",
+            "longshore token revoke",
         ] {
             let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -1,13 +1,13 @@
 //! A certificate and its private key as two files that never replace others.
 
-use std::fs::{self, File, Permissions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, FailureKind};
+use crate::files::{folder_of, written};
 
 /// Only their owner reads keys; everyone may read certificates.
 const KEY_MODE: u32 = 0o600;
@@ -43,10 +43,7 @@ impl Pair {
     /// Both get their names only when their bytes are on disk, so that a crash leaves no half of a
     /// file, and no other user can read the key at any moment.
     pub(crate) fn write(&self, certificate: &str, key: &str) -> Result<(), Failure> {
-        let folder = match self.key.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let folder = folder_of(&self.key);
         fs::create_dir_all(folder).map_err(|why| failed(folder, &why))?;
         let new_key = written(folder, key, KEY_MODE).map_err(|why| failed(&self.key, &why))?;
         let new_certificate = written(folder, certificate, CERTIFICATE_MODE)
@@ -63,16 +60,6 @@ impl Pair {
             let _ = fs::remove_file(&self.key);
         })
     }
-}
-
-fn written(folder: &Path, text: &str, mode: u32) -> io::Result<NamedTempFile> {
-    let mut file = tempfile::Builder::new()
-        .prefix(".longshore-")
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    Ok(file)
 }
 
 fn persist(new: NamedTempFile, file: &Path) -> Result<(), Failure> {
@@ -95,6 +82,8 @@ fn failed(file: &Path, why: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn files(folder: &Path) -> Vec<String> {

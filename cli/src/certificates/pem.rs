@@ -1,11 +1,11 @@
 //! PEM files: their certificates, and a private key.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use rustls::pki_types::pem::{PemObject as _, SectionKind};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::files;
 
 /// The longest PEM file that is read, in bytes. A system's bundle of authorities has about 250 kB.
 const PEM_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -22,15 +22,7 @@ impl PemFile {
     /// Reads a file. The error names it.
     pub(crate) fn read(path: &Path) -> Result<PemFile, String> {
         let failed = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", path.display());
-        let mut bytes = Vec::new();
-        let file = File::open(path).map_err(|why| failed(&why))?;
-        let mut file = file.take(PEM_BYTES_MAX + 1);
-        file.read_to_end(&mut bytes).map_err(|why| failed(&why))?;
-        if bytes.len() as u64 > PEM_BYTES_MAX {
-            return Err(failed(&format!(
-                "it has more than {PEM_BYTES_MAX} bytes, and is no PEM file"
-            )));
-        }
+        let bytes = files::read_bytes(path, PEM_BYTES_MAX).map_err(|why| failed(&why))?;
         PemFile::parse(&bytes).map_err(|why| failed(&why))
     }
 

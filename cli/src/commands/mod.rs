@@ -35,6 +35,7 @@ mod subscribe;
 pub(crate) mod sys;
 mod table;
 mod tail;
+mod token;
 #[cfg(feature = "top")]
 mod top;
 mod tree;
@@ -270,6 +271,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Config { check } => config::run(check, context),
         Command::Context(arguments) => contexts::run(arguments, context),
         Command::Cert(arguments) => cert::run(arguments, context),
+        Command::Token(arguments) => token::run(arguments, context),
         Command::Completions { shell } => completion::print_script(shell, &mut context.output),
         Command::Man { dir } => completion::write_man_pages(&dir),
         #[cfg(not(all(feature = "bench", feature = "demo", feature = "top")))]

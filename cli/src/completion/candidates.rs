@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap_complete::engine::CompletionCandidate;
@@ -13,6 +14,7 @@ use crate::commands::sys::{bases, below, read, text};
 use crate::config::{self, Config, ConfigOverrides};
 use crate::output::shell_word;
 use crate::tls::Tls;
+use crate::token_store::TokenStore;
 
 /// The longest time that a person waits for a completion.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -79,6 +81,16 @@ pub(super) fn contexts(typed: &OsStr) -> Vec<CompletionCandidate> {
     candidates(names.into_iter().flatten(), &typed.to_string_lossy())
 }
 
+/// The names in the token file.
+pub(super) fn tokens(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let file = value_of(&words, "--file").map(PathBuf::from);
+    let configured = || Config::load(&overrides(&words)).ok()?.access.tokens.value;
+    let tokens = file.or_else(configured).and_then(|file| TokenStore::new(file).read().ok()?);
+    let names = tokens.iter().flat_map(|tokens| tokens.iter().map(|token| token.name.clone()));
+    candidates(names, &typed.to_string_lossy())
+}
+
 /// The names that begin like the typed word. Shells insert a candidate without quotes, and any
 /// client chooses names: one that a shell would interpret, or that reads as a flag, is left out.
 fn candidates(names: impl IntoIterator<Item = String>, typed: &str) -> Vec<CompletionCandidate> {
@@ -105,21 +117,24 @@ fn ask<T, F: Future<Output = Option<T>>>(query: impl FnOnce(Cluster) -> F) -> Op
 
 /// The global flags among the typed words, which need not parse yet.
 fn overrides(words: &[OsString]) -> ConfigOverrides {
-    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
-    let value = |flag: &str| {
-        let at = words.iter().rposition(|word| {
-            word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
-        })?;
-        match words[at].split_once('=') {
-            Some((_, value)) => Some(value),
-            None => words.get(at + 1).copied(),
-        }
-    };
+    let value = |flag| value_of(words, flag);
     ConfigOverrides {
         resolvers: value("--resolver").map(|list| list.split(',').map(str::to_owned).collect()),
         context: value("--context").map(str::to_owned),
         config: value("--config").map(Into::into),
         ..ConfigOverrides::default()
+    }
+}
+
+/// The value of the last such flag.
+fn value_of<'a>(words: &'a [OsString], flag: &str) -> Option<&'a str> {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let at = words.iter().rposition(|word| {
+        word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })?;
+    match words[at].split_once('=') {
+        Some((_, value)) => Some(value),
+        None => words.get(at + 1).copied(),
     }
 }
 

@@ -77,6 +77,7 @@ fn completer(argument: &Arg) -> Option<ArgValueCompleter> {
         "workers" => of(candidates::workers),
         "context" => of(candidates::contexts),
         "publisher" => of(candidates::publishers),
+        "tokens" => of(candidates::tokens),
         _ => None,
     }
 }
@@ -121,6 +122,7 @@ mod tests {
         assert!(completes(&["workers", "quiet"], "workers"));
         assert!(completes(&["publisher", "drain"], "publisher"));
         assert!(completes(&["context", "use"], "context"));
+        assert!(completes(&["token", "revoke"], "tokens"));
         assert!(!completes(&["enqueue"], "file"));
     }
 }

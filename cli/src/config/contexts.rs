@@ -1,7 +1,7 @@
 //! Contexts: named systems, one TOML file each, and the selected one.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -11,6 +11,7 @@ use super::file::line_of;
 use super::raw_value::Key;
 use super::tls::TlsSection;
 use super::{Origin, Setting, values};
+use crate::files;
 
 /// The most bytes of a context's name.
 const NAME_BYTES_MAX: usize = 64;
@@ -227,18 +228,9 @@ pub(crate) fn parse_name(text: &str) -> Result<String, String> {
     ))
 }
 
-/// Replaces a file in one step: readers and power cuts see the old text or the new one.
+/// Replaces a file in one step.
 fn write_atomically(file: &Path, text: &str) -> Result<(), String> {
-    let write = || {
-        let folder = file.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        new.write_all(text.as_bytes())?;
-        new.as_file().sync_all()?;
-        new.persist(file).map_err(|error| error.error)?;
-        fs::File::open(folder)?.sync_all()
-    };
-    write().map_err(|why: io::Error| format!("cannot write {}: {why}", file.display()))
+    files::replace(file, text).map_err(|why| format!("cannot write {}: {why}", file.display()))
 }
 
 /// Removes a file; false if there is none.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::access::AccessSection;
 use super::raw_value::{DurationText, Key, shown};
 use super::tls::TlsSection;
 
@@ -24,6 +25,8 @@ pub(crate) struct ConfigFile {
     pub(crate) cluster: Key<String>,
     /// `[tls]`
     pub(crate) tls: TlsSection,
+    /// `[access]`
+    pub(crate) access: AccessSection,
     /// `[publisher]`
     pub(crate) publisher: PublisherSection,
     /// `[resolver]`
@@ -98,6 +101,7 @@ pub(crate) struct TimingSection {
 #[derive(Deserialize)]
 struct Sections {
     tls: Option<Spanned<toml::Value>>,
+    access: Option<Spanned<toml::Value>>,
     publisher: Option<Spanned<toml::Value>>,
     resolver: Option<Spanned<toml::Value>>,
     timing: Option<Spanned<toml::Value>>,
@@ -109,9 +113,15 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         format!("{}:{line}: {}", file.display(), error.message())
     };
-    let Sections { tls, publisher, resolver, timing } = toml::from_str(text).map_err(named)?;
-    let sections =
-        [("tls", tls), ("publisher", publisher), ("resolver", resolver), ("timing", timing)];
+    let Sections { tls, access, publisher, resolver, timing } =
+        toml::from_str(text).map_err(named)?;
+    let sections = [
+        ("tls", tls),
+        ("access", access),
+        ("publisher", publisher),
+        ("resolver", resolver),
+        ("timing", timing),
+    ];
     for (key, section) in sections {
         let Some(section) = section.filter(|section| !section.get_ref().is_table()) else {
             continue;

@@ -1,6 +1,7 @@
 //! The effective configuration: command line, then environment, then configuration file, then
 //! default.
 
+mod access;
 mod check;
 mod contexts;
 mod file;
@@ -42,6 +43,7 @@ pub(crate) use values::{
 
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
+use access::AccessConfig;
 use file::ConfigFile;
 use folders::Folders;
 use layers::{ConfigSource, Layers, home, text};
@@ -130,6 +132,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Setting<String>,
     /// TLS of all links.
     pub(crate) tls: TlsConfig,
+    /// The rules of servers.
+    pub(crate) access: AccessConfig,
     /// The directory of the publisher's journal; none if neither it nor a home directory is set.
     pub(crate) data: Setting<Option<PathBuf>>,
     /// The log filter; none: the command's default.
@@ -240,6 +244,7 @@ impl Config {
             resolvers,
             cluster,
             tls,
+            access,
             data,
             log,
             log_format,
@@ -300,6 +305,7 @@ impl Config {
             resolvers: of_context.unwrap_or(of_layers),
             cluster: system.of_text("cluster", ENV_CLUSTER, cluster, &cluster_name),
             tls: TlsConfig::resolve(&system, tls, &overrides.tls, home),
+            access: AccessConfig::resolve(&layers, access, home),
             data: layers.pick(
                 "data",
                 Some((ENV_DATA, &|value| Ok(Some(PathBuf::from(value))))),

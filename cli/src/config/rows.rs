@@ -32,7 +32,9 @@ impl Row {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
             Value::Null if ["context", "cluster"].contains(&self.key) => "(none)".to_owned(),
-            Value::Null if self.key.starts_with("tls.") => "(none)".to_owned(),
+            Value::Null if self.key.starts_with("tls.") || self.key.starts_with("access.") => {
+                "(none)".to_owned()
+            }
             Value::Null if self.key == "data" => "(required: there is no $HOME)".to_owned(),
             Value::Null => "(the command's default)".to_owned(),
             other => other.to_string(),
@@ -47,6 +49,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         resolvers,
         cluster,
         tls,
+        access,
         data,
         log,
         log_format,
@@ -59,19 +62,24 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         row("context", context, |v| json!(v)),
         row("resolvers", resolvers, |v| json!(v)),
         row("cluster", cluster, |v| if v.is_empty() { Value::Null } else { json!(v) }),
-        row("data", data, |v| json!(v.as_ref().map(|v| v.display().to_string()))),
+        row("data", data, path),
         row("log", log, |v| json!(v)),
         row("log_format", log_format, |v| json!(v.name())),
     ];
     rows.extend(of_tls(tls));
+    rows.push(row("access.policy", &access.policy, path));
+    rows.push(row("access.tokens", &access.tokens, path));
     rows.extend(of_publisher(publisher));
     rows.extend(of_resolver(resolver));
     rows.extend(of_timing(timing));
     rows
 }
 
+fn path(value: &Option<PathBuf>) -> Value {
+    json!(value.as_ref().map(|value| value.display().to_string()))
+}
+
 fn of_tls(tls: &TlsConfig) -> [Row; 5] {
-    let path = |v: &Option<PathBuf>| json!(v.as_ref().map(|v| v.display().to_string()));
     [
         row("tls.ca", &tls.ca, |v| match v {
             None => Value::Null,

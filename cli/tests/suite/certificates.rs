@@ -90,7 +90,7 @@ fn keys_are_private_and_nothing_is_overwritten() {
     assert_eq!(json["valid_until"], made["valid_until"], "it ends with its authority");
     assert_eq!(json["issuer"], "CN=ours");
     let text = at(&["issue", "b", "--dir", "tls", "--out", "more", "--days", "3"]).code(0).stdout;
-    assert!(text.contains("identity       dns:b\n"), "{text}");
+    assert!(text.contains("identity       cn:b\n"), "{text}");
     assert!(text.contains("hosts          none"), "{text}");
 
     let mode = |file: &str| {
@@ -145,7 +145,7 @@ fn certificates_are_shown_with_what_is_wrong_and_without_keys() {
     let (yes, no, none) = (true.into(), false.into(), serde_json::Value::Null);
     assert_eq!(fits, [yes, none.clone(), no, none, true.into()], "{shown:#?}");
     assert_eq!((&shown[1]["position"], &shown[1]["ca"]), (&2.into(), &true.into()));
-    assert_eq!(shown[0]["identity"], "dns:a");
+    assert_eq!(shown[0]["identity"], "cn:a");
     assert_eq!(shown[3]["validity"], "expired");
 
     let text = at(&["show", "chain.pem", "b.pem", "hostile.pem"]).code(0);

@@ -34,6 +34,7 @@ mod service_manager;
 mod stopped_subscribers;
 mod terminals;
 mod tls;
+mod tokens;
 mod top;
 mod units;
 mod values;

@@ -1,0 +1,130 @@
+//! `longshore token`: the file of tokens, and who gets their secrets.
+#![allow(clippy::unwrap_used, reason = "its helpers are tests, too")]
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use common::{CommandOutput, longshore, run};
+use longshore_access::Tokens;
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join("tokens.toml")
+    }
+
+    fn token(&self, arguments: &[&str]) -> CommandOutput {
+        let mut command = longshore(&["token"]);
+        command.args(arguments).current_dir(self.0.path());
+        run(command, b"")
+    }
+
+    fn tokens(&self) -> Tokens {
+        Tokens::parse(&fs::read_to_string(self.file()).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_secret_is_printed_once_and_only_its_hash_is_stored() {
+    let folder = Folder::new();
+    let file = ["--file", "tokens.toml"];
+    let at = |arguments: &[&str]| folder.token(&[arguments, &file].concat());
+    at(&["ls"]).code(1).stderr_has(&["there is no token file tokens.toml", "token create"]);
+    let made = at(&["create", "shop", "--log", "trace"]).code(0);
+    let made = made.stderr_has(&["tokens.toml has token shop", "until it is revoked"]);
+    // Standard output can be a client's token file.
+    let secret = made.stdout.trim_end().to_owned();
+    assert_eq!(made.stdout, format!("{secret}\n"));
+    assert!(!made.stderr.contains("lst_"), "{made:?}");
+    assert_eq!(folder.tokens().verify(secret.as_bytes(), 0).unwrap().name, "shop");
+    let mode = || fs::metadata(folder.file()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+
+    let made = at(&["create", "mail", "--expires", "2099-01-31", "--json"]).code(0).json();
+    assert_eq!(made["expires"], "2099-01-31T00:00:00.000Z");
+    let verified = folder.tokens().verify(made["secret"].as_str().unwrap().as_bytes(), 0).unwrap();
+    assert_eq!(
+        (verified.name.as_str(), verified.expires_unix_ms),
+        ("mail", Some(4_073_500_800_000))
+    );
+
+    let before = folder.tokens();
+    for (arguments, code, expected) in [
+        (&["create", "shop"][..], 1, "another token has the name shop: choose another, or revoke"),
+        (&["create", "a b"], 2, "\"a b\" is not a token's name: use 1 to 64 letters"),
+        (&["create", "a", "--expires", "2020-01-31"], 2, "2020-01-31T00:00:00.000Z is in the past"),
+        (&["create", "a", "--expires", "3000000d"], 2, "expires of token a: write a time"),
+        (&["create", "a", "--expires", "soon"], 2, "'soon' is neither a duration, like 90d"),
+    ] {
+        at(arguments).code(code).stderr_has(&[expected]);
+    }
+    assert_eq!(folder.tokens(), before, "a refused token changes nothing");
+
+    // The mode by which a service reads the file is retained.
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o644)).unwrap();
+    let listed =
+        at(&["ls"]).code(0).stderr_has(&["every user of this machine can read tokens.toml"]);
+    assert_eq!(listed.stdout.lines().count(), 3, "{listed:?}");
+    let listed = at(&["ls", "--json"]).code(0);
+    let names: Vec<_> = listed.json()["tokens"].as_array().unwrap().clone();
+    assert_eq!(
+        (&names[0]["name"], &names[1]["expires"]),
+        (&"mail".into(), &serde_json::Value::Null)
+    );
+    at(&["revoke", "mail", "shop", "--dry-run"]).code(0);
+    assert_eq!(folder.tokens(), before);
+    let revoked = at(&["revoke", "shop", "shoq"]).code(1).stderr_has(&["has no token shoq"]);
+    assert_eq!(revoked.stdout, "token shop is revoked\n");
+    assert_eq!((folder.tokens().get("shop"), folder.tokens().len(), mode()), (None, 1, 0o644));
+    let json = at(&["revoke", "mail", "--json"]).code(0).json();
+    assert_eq!((&json["revoked"][0], &json["unknown"]), (&"mail".into(), &serde_json::json!([])));
+
+    // A damaged file is never replaced.
+    fs::write(
+        folder.file(),
+        "[[token]]\nname = 'a'\nhash = 'lst_x'\ncreated = 2026-01-01T00:00:00Z",
+    )
+    .unwrap();
+    for arguments in [&["create", "b"][..], &["revoke", "a"], &["ls"]] {
+        let refused =
+            at(arguments).code(1).stderr_has(&["tokens.toml:3: hash of token a: not a hash"]);
+        assert!(!refused.stderr.contains("lst_"), "{refused:?}");
+    }
+}
+
+#[test]
+fn the_configured_file_is_used_and_a_missing_one_is_named() {
+    let folder = Folder::new();
+    let config = folder.0.path().join("config.toml");
+    let config = config.to_str().unwrap();
+    fs::write(config, "[access]\ntokens = 'new/tokens.toml'\n").unwrap();
+    folder.token(&["create", "shop", "--config", config]).code(0);
+    assert!(folder.0.path().join("new/tokens.toml").exists());
+    folder.token(&["ls"]).code(2).stderr_has(&["--file FILE", "access.tokens"]);
+    fs::write(config, "[access]\ntoken = 'tokens.toml'\n").unwrap();
+    let refused = folder.token(&["ls", "--config", config]).code(2);
+    refused.stderr_has(&["config.toml:2: unknown field `token`"]);
+}
+
+#[test]
+fn commands_that_change_the_file_at_once_lose_nothing() {
+    let folder = Folder::new();
+    let create = |name: String| folder.token(&["create", &name, "--file", "tokens.toml"]).code(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || (0..4).for_each(|n| drop(create(format!("{thread}-{n}")))));
+        }
+    });
+    let tokens = folder.tokens();
+    let hashes: BTreeSet<String> = tokens.iter().map(|token| token.hash.to_string()).collect();
+    assert_eq!((tokens.len(), hashes.len()), (16, 16));
+}
