@@ -75,7 +75,7 @@ fields! {
         pub frame_bytes_max: u32 = read_by(frame_bytes_max),
         /// Its optional features, a bit each: [`FEATURES`], unless a test sets others.
         pub features: u64,
-        /// Proves the identity of the dialling side. Empty, and ignored by every server so far.
+        /// Proves the identity of the dialling side: the secret of a token. Empty without one.
         pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
         /// The name of the cluster that it expects; empty, or left out, for one without a name.
         pub cluster: String = read_by(cluster),
@@ -171,6 +171,11 @@ codes! {
         Stopping = 5, "the server is stopping";
         /// The server belongs to another cluster than the one that was named.
         WrongCluster = 6, "this server belongs to another cluster";
+        /// The client did not prove who it is: it has no certificate or token, or one that has
+        /// expired, was revoked or cannot be read.
+        Unauthenticated = 7, "this server does not know the client";
+        /// The client is known, and may do nothing here.
+        Forbidden = 8, "the client has no rights at this server";
     }
 }
 

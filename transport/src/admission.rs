@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
-use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
+use longshore_access::Shown;
+use longshore_protocol::{Credential, Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
@@ -23,11 +24,12 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::authorization::{Authorization, LinkClient, Registration};
 use crate::budget::LinkBudget;
 use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
 use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
-use crate::link::{Link, LinkTerms, Peer};
+use crate::link::{Link, LinkPlace, LinkTerms, Peer};
 use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, OfferedTerms, Refused, ServerInfo};
@@ -56,6 +58,7 @@ pub(crate) struct Admission {
     log: Mutex<LogLimit>,
     /// The heartbeat schedule of all links.
     schedule: HeartbeatSchedule,
+    authorization: Arc<Authorization>,
     ready: mpsc::Sender<Link>,
 }
 
@@ -77,6 +80,7 @@ impl Admission {
             busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
             schedule: HeartbeatSchedule { origin: Instant::now().into_std() },
+            authorization: Arc::new(Authorization::new(options.access_control.clone())),
             info,
             options,
             ready,
@@ -85,6 +89,11 @@ impl Admission {
 
     pub(crate) fn options(&self) -> &ListenerOptions {
         &self.options
+    }
+
+    /// The rights of open links.
+    pub(crate) fn authorization(&self) -> &Arc<Authorization> {
+        &self.authorization
     }
 
     /// Changes the limit of links and the reserved slots.
@@ -215,10 +224,13 @@ impl Admission {
     async fn welcome(
         &self,
         mut connection: Connection,
-        handshake: Handshake,
+        mut handshake: Handshake,
         peer_address: SocketAddr,
     ) -> Result<Link, NotAdmitted> {
-        let (welcome, slot) = match self.admit(&handshake) {
+        let admitted = self.admit(&handshake, &connection);
+        // Nothing after this needs the secret.
+        handshake.credential = Credential::default();
+        let (welcome, slot, client, registration) = match admitted {
             Ok(admitted) => admitted,
             Err((code, reason)) => {
                 self.refuse(connection, code, &reason).await;
@@ -237,13 +249,18 @@ impl Admission {
             oldest: self.options.oldest.clone(),
             budget: Some(LinkBudget::new(self.options.budget.clone(), handshake.role)),
             peer: Peer::Client(handshake),
+            client: Some(client),
         };
         let answer = HandshakeAnswer::Welcome(welcome);
         handshake::write_answer(&mut connection, &answer).await.map_err(HandshakeError::Io)?;
-        Ok(Link::start(connection, terms, Some(slot)))
+        Ok(Link::start(connection, terms, Some(LinkPlace { _slot: slot, registration })))
     }
 
-    fn admit(&self, handshake: &Handshake) -> Result<(Welcome, Slot), Refused> {
+    fn admit(
+        &self,
+        handshake: &Handshake,
+        connection: &Connection,
+    ) -> Result<(Welcome, Slot, LinkClient, Registration), Refused> {
         let name = &self.info.name;
         if self.stopping.load(Ordering::Acquire) {
             return Err((HandshakeRefusal::Stopping, format!("`{name}` is stopping")));
@@ -256,6 +273,18 @@ impl Admission {
         let (frame_bytes_max, features) = (*frame_bytes_max, *features);
         let terms = OfferedTerms { cluster, timing, frame_bytes_max, features };
         let welcome = negotiation::answer(handshake, &self.info, terms)?;
+        let shown = Shown {
+            certificate: connection.peer_certificate.as_deref(),
+            credential: &handshake.credential.0,
+            is_private: self.options.tls.is_some(),
+        };
+        let (client, registration) = self.authorization.admit(&shown).map_err(|why| {
+            let code = match why.is_of_identity() {
+                true => HandshakeRefusal::Unauthenticated,
+                false => HandshakeRefusal::Forbidden,
+            };
+            (code, format!("`{name}`: {why}"))
+        })?;
         let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;
@@ -263,7 +292,7 @@ impl Admission {
                 format!("`{name}` has no free connection for a {role}: {full}; try another server");
             (HandshakeRefusal::Busy, reason)
         })?;
-        Ok((welcome, slot))
+        Ok((welcome, slot, client, registration))
     }
 
     async fn secure(&self, connection: Connection) -> io::Result<Connection> {

@@ -212,6 +212,7 @@ async fn exchange_handshakes(
         // Only the accepting side has commands.
         oldest: OldestCommand::default(),
         budget: None,
+        client: None,
         peer: Peer::Server(welcome),
     };
     Ok(Link::start(connection, terms, None))

@@ -37,11 +37,13 @@
 //! takes nothing, `pace` bounds how slowly a frame may arrive (all six are pure). `budget` charges
 //! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
 //! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
-//! `handshakes` bounds those in progress; `access` is what a client shows to servers; `socket` is
+//! `handshakes` bounds those in progress,
+//! `authorization` has the rights of clients; `access` is what a client shows to servers; `socket` is
 //! the TCP connection below, with or without TLS, whose files `tls` reads.
 
 mod access;
 mod admission;
+mod authorization;
 mod backoff;
 mod budget;
 mod descriptors;

@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use longshore_access::{Identity, Rights};
 use longshore_protocol::{Handshake, LinkTiming, Welcome};
+use tokio::sync::watch;
 
+use crate::authorization::{LinkClient, Registration};
 use crate::budget::LinkBudget;
 use crate::frames::{DIALLED_READ_BYTES, FrameReader, READ_BYTES};
 use crate::link_writer;
@@ -36,6 +39,7 @@ pub struct Link {
     reads: ReadSide,
     frames: FrameReader,
     budget: Option<LinkBudget>,
+    client: Option<LinkClient>,
 }
 
 /// Keeps the link open; dropping the last one closes it.
@@ -67,13 +71,25 @@ pub(crate) struct LinkTerms {
     pub(crate) oldest: OldestCommand,
     /// The budget of received frames: on the accepting side.
     pub(crate) budget: Option<LinkBudget>,
+    /// The client: on the accepting side.
+    pub(crate) client: Option<LinkClient>,
+}
+
+/// What a link occupies at its listener, released at its end.
+pub(crate) struct LinkPlace {
+    pub(crate) _slot: Slot,
+    pub(crate) registration: Registration,
 }
 
 impl Link {
-    /// Starts the link's writer task. `slot` is the link's slot at the listener, released at its
-    /// end.
-    pub(crate) fn start(connection: Connection, terms: LinkTerms, slot: Option<Slot>) -> Link {
-        let Connection { reads, writes, raw, activity } = connection;
+    /// Starts the link's writer task. `place` is what the link occupies at the listener, released at
+    /// its end.
+    pub(crate) fn start(
+        connection: Connection,
+        terms: LinkTerms,
+        place: Option<LinkPlace>,
+    ) -> Link {
+        let Connection { reads, writes, raw, activity, .. } = connection;
         if let Err(error) = set_keepalive(&raw, terms.timing) {
             tracing::debug!(
                 %error, peer = %terms.peer_address,
@@ -82,7 +98,10 @@ impl Link {
         }
         let shared =
             Arc::new(Shared::new(raw, activity, matches!(writes, WriteSide::Plain(_)), &terms));
-        tokio::spawn(link_writer::run(shared.clone(), writes, slot));
+        if let Some(place) = &place {
+            place.registration.started(&shared);
+        }
+        tokio::spawn(link_writer::run(shared.clone(), writes, place));
         Link {
             peer: terms.peer,
             version: terms.version,
@@ -94,6 +113,7 @@ impl Link {
                 if terms.budget.is_some() { READ_BYTES } else { DIALLED_READ_BYTES },
             ),
             budget: terms.budget,
+            client: terms.client,
         }
     }
 
@@ -115,6 +135,20 @@ impl Link {
         match &self.peer {
             Peer::Client(_) => None,
             Peer::Server(welcome) => Some(welcome),
+        }
+    }
+
+    /// Who the client is, on the accepting side; none without a certificate and a token.
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.client.as_ref()?.identity.as_ref()
+    }
+
+    /// What the client may do, on the accepting side. The rights only grow: a link that has lost a
+    /// right is cut. On the dialling side, everything.
+    pub fn rights(&self) -> watch::Receiver<Arc<Rights>> {
+        match &self.client {
+            Some(client) => client.rights.clone(),
+            None => watch::channel(Arc::new(Rights::everything())).1,
         }
     }
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::link::LinkPlace;
 use crate::link_end::LinkEnd;
 use crate::queue::{Shared, Task, advance, with_slices};
-use crate::slots::Slot;
 use crate::socket::{self, WriteSide};
 
 /// Two bounds. A closed link waits this long for the other side to close too, so that the last
@@ -21,10 +21,10 @@ use crate::socket::{self, WriteSide};
 /// the other side's last bytes.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
-/// Writes for the link until it ends. `slot` is the link's slot at the listener.
-pub(crate) async fn run(shared: Arc<Shared>, mut writes: WriteSide, slot: Option<Slot>) {
+/// Writes for the link until it ends. `place` is what it occupies at the listener.
+pub(crate) async fn run(shared: Arc<Shared>, mut writes: WriteSide, place: Option<LinkPlace>) {
     let graceful = write_until_end(&shared, &mut writes).await;
-    drop(slot);
+    drop(place);
     match (graceful, shared.ended()) {
         (true, _) => {
             // The timeout bounds the wait; if the socket fails now, it is closed anyway.

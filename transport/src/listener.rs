@@ -94,6 +94,7 @@ pub struct Listener {
     links: mpsc::Receiver<Link>,
     admission: Arc<Admission>,
     accepting: JoinHandle<()>,
+    authorizing: JoinHandle<()>,
 }
 
 impl Listener {
@@ -113,7 +114,8 @@ impl Listener {
         let (ready, links) = mpsc::channel(budget.links.max(1));
         let admission = Arc::new(Admission::new(info, options, budget, ready));
         let accepting = tokio::spawn(accept_all(listener, admission.clone(), Reserve::new()));
-        Ok(Listener { local_address, links, admission, accepting })
+        let authorizing = tokio::spawn(admission.authorization().clone().run());
+        Ok(Listener { local_address, links, admission, accepting, authorizing })
     }
 
     /// The local address, with the port that was chosen.
@@ -184,6 +186,7 @@ impl SlotsHandle {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.accepting.abort();
+        self.authorizing.abort();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_access::AccessControl;
 use longshore_protocol::LinkTiming;
 use longshore_protocol::handshake::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
@@ -120,6 +121,8 @@ pub struct ListenerOptions {
     pub cluster: String,
     /// TLS, for every link.
     pub tls: Option<TlsAcceptor>,
+    /// Who may be a client, and do what. By default every client may do everything.
+    pub access_control: AccessControl,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
 }
@@ -146,6 +149,7 @@ impl Default for ListenerOptions {
             features: FEATURES,
             cluster: String::new(),
             tls: None,
+            access_control: AccessControl::default(),
             insecure: false,
         }
     }

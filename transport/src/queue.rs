@@ -452,6 +452,7 @@ mod tests {
             send_queue_bytes_max: FRAME_BYTES_MAX,
             oldest: OldestCommand::default(),
             budget: None,
+            client: None,
             schedule: None,
         };
         let shared = Arc::new(Shared::new(raw, activity, false, &terms));

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use longshore_protocol::LinkTiming;
+use rustls::pki_types::CertificateDer;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
@@ -93,6 +94,8 @@ pub(crate) struct Connection {
     pub(crate) writes: WriteSide,
     pub(crate) raw: Arc<OwnedWriteHalf>,
     pub(crate) activity: Arc<Activity>,
+    /// The certificate that the other side has proved to own, in DER.
+    pub(crate) peer_certificate: Option<CertificateDer<'static>>,
 }
 
 /// The read side of a link's byte stream.
@@ -117,6 +120,7 @@ impl Connection {
             writes: WriteSide::Plain(raw.clone()),
             raw,
             activity: Arc::new(Activity::new()),
+            peer_certificate: None,
         }
     }
 
@@ -131,12 +135,16 @@ impl Connection {
         let Connection { reads, raw, activity, .. } = self;
         let ReadSide::Plain(reads) = reads else { return Err(io::ErrorKind::AlreadyExists.into()) };
         let metered = MeteredStream { reads, raw: raw.clone(), activity: activity.clone() };
-        let (reads, writes) = tokio::io::split(handshake(metered).await?);
+        let stream = handshake(metered).await?;
+        let certificates = stream.get_ref().1.peer_certificates();
+        let peer_certificate = certificates.and_then(<[_]>::first).cloned();
+        let (reads, writes) = tokio::io::split(stream);
         Ok(Connection {
             reads: ReadSide::Tls(reads),
             writes: WriteSide::Tls(writes),
             raw,
             activity,
+            peer_certificate,
         })
     }
 }

@@ -1,0 +1,169 @@
+//! Who is admitted, and what a change of rules does to open links.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use longshore_access::{
+    AccessControl, Action, Policy, Rights, SECRET_RANDOM_BYTES, Secret, Token, Tokens,
+};
+use longshore_protocol::{Credential, Handshake, HandshakeRefusal, Path};
+use longshore_transport::{DialError, Link, LinkEnd, Listener, ListenerOptions, dial};
+
+use crate::common::pem::Pem;
+use crate::common::*;
+
+/// Each rule: a subject that may work on a path.
+fn policy(rules: &[(&str, &str)]) -> Option<Policy> {
+    let rule = |(who, path): &(&str, &str)| {
+        format!("[[allow]]\nwho = [{who:?}]\ndo = [\"work\"]\npaths = [{path:?}]\n")
+    };
+    Some(Policy::parse(&rules.iter().map(rule).collect::<String>()).unwrap())
+}
+
+fn tokens(secret: &Secret, end_unix_ms: Option<u64>) -> Option<Tokens> {
+    let mut tokens = Tokens::default();
+    let (name, hash) = (String::from("shop"), secret.hash());
+    tokens.add(Token { name, hash, created_unix_ms: 0, expires_unix_ms: end_unix_ms }).unwrap();
+    Some(tokens)
+}
+
+fn secret(byte: u8) -> Secret {
+    Secret::from_random(&mut [byte; SECRET_RANDOM_BYTES])
+}
+
+fn with_secret(secret: &Secret) -> Handshake {
+    let credential = Credential(Bytes::copy_from_slice(secret.text()));
+    Handshake { credential, ..handshake() }
+}
+
+/// A listener with TLS whose clients need no certificate.
+async fn secured(pem: &Pem, control: &AccessControl, clients: Option<&Pem>) -> Listener {
+    let access_control = control.clone();
+    listener(ListenerOptions { access_control, ..pem.listening(clients) }).await
+}
+
+/// Both ends of a link whose client shows a secret.
+async fn link_of(listener: &mut Listener, pem: &Pem, secret: &Secret) -> (Link, Link) {
+    let (at, options) = (listener.local_address(), pem.dialling(None, None));
+    let dialled = soon(dial(at, &with_secret(secret), &options)).await.unwrap();
+    (dialled, soon(listener.accept()).await)
+}
+
+fn refused(outcome: Result<Link, DialError>) -> (HandshakeRefusal, String) {
+    match outcome {
+        Err(DialError::Refused { code, reason, .. }) => (code, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn may_work(rights: &Rights, path: &str) -> bool {
+    rights.may(Action::Work, &Path::new(path).unwrap())
+}
+
+#[tokio::test]
+async fn a_link_has_the_identity_and_the_rights_of_its_certificate_or_token() {
+    let pem = Pem::new();
+    let rules = policy(&[("dns:longshore.test", "/a"), ("token:shop", "/b")]);
+    let control = AccessControl::new(rules, tokens(&secret(1), None));
+    let mut with_certificates = secured(&pem, &control, Some(&pem)).await;
+    let at = with_certificates.local_address();
+    let own = pem.dialling(None, Some(&pem));
+    let _dialled = soon(dial(at, &handshake(), &own)).await.unwrap();
+    let accepted = soon(with_certificates.accept()).await;
+    assert_eq!(accepted.identity().unwrap().to_string(), "dns:longshore.test");
+    assert!(may_work(&accepted.rights().borrow(), "/a"));
+    assert!(!may_work(&accepted.rights().borrow(), "/b"));
+
+    // Beside a certificate a token counts alone.
+    let _dialled = soon(dial(at, &with_secret(&secret(1)), &own)).await.unwrap();
+    let accepted = soon(with_certificates.accept()).await;
+    assert_eq!(accepted.identity().unwrap().to_string(), "token:shop");
+    assert!(may_work(&accepted.rights().borrow(), "/b"));
+    assert_eq!(accepted.handshake().unwrap().credential, Credential::default());
+    let bad = soon(dial(at, &with_secret(&secret(2)), &own)).await;
+    assert_eq!(refused(bad).0, HandshakeRefusal::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_with_the_reason() {
+    let pem = Pem::new();
+    let control = AccessControl::new(policy(&[("token:other", "/a")]), tokens(&secret(1), None));
+    let listener = secured(&pem, &control, None).await;
+    let (at, options) = (listener.local_address(), pem.dialling(None, None));
+    let (code, reason) = refused(soon(dial(at, &handshake(), &options)).await);
+    assert_eq!(code, HandshakeRefusal::Unauthenticated);
+    assert!(reason.contains("neither a certificate nor a token"), "{reason}");
+    let (code, reason) = refused(soon(dial(at, &with_secret(&secret(1)), &options)).await);
+    assert_eq!(code, HandshakeRefusal::Forbidden);
+    assert!(reason.contains("nothing to token:shop"), "{reason}");
+
+    // Without TLS others may have read the secret.
+    control.replace(policy(&[("token:shop", "/a")]), tokens(&secret(1), None));
+    let access_control = control.clone();
+    let plain = self::listener(ListenerOptions { access_control, ..listening() }).await;
+    let (at, handshake) = (plain.local_address(), with_secret(&secret(1)));
+    let (code, reason) = refused(soon(dial(at, &handshake, &dialling())).await);
+    assert_eq!(code, HandshakeRefusal::Unauthenticated);
+    assert!(reason.contains("revoke it"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_link_that_loses_a_right_is_cut_and_the_others_stay() {
+    let pem = Pem::new();
+    let (shop, both) = (("token:shop", "/a"), [("token:shop", "/a"), ("token:shop", "/b")]);
+    let control = AccessControl::new(policy(&[shop]), tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, Some(&pem)).await;
+    let own = pem.dialling(None, Some(&pem));
+    let at = listener.local_address();
+    let _dialled = soon(dial(at, &with_secret(&secret(1)), &own)).await.unwrap();
+    let accepted = soon(listener.accept()).await;
+    let mut rights = accepted.rights();
+    let (_sender, mut receiver) = accepted.split();
+
+    control.replace(policy(&both), tokens(&secret(1), None));
+    soon(rights.changed()).await.unwrap();
+    assert!(may_work(&rights.borrow_and_update(), "/b"));
+    // The same rights from other rules are no change.
+    control.replace(policy(&[both[0], both[1], ("cn:x", "/x")]), tokens(&secret(1), None));
+    assert!(tokio::time::timeout(Duration::from_millis(50), receiver.recv()).await.is_err());
+    assert!(!rights.has_changed().unwrap());
+
+    control.replace(policy(&both[1..]), tokens(&secret(1), None));
+    let end = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(&end, LinkEnd::Local(why) if why.contains("taken rights")), "{end}");
+}
+
+#[tokio::test]
+async fn a_revoked_or_expired_token_ends_its_links() {
+    let pem = Pem::new();
+    let control = AccessControl::new(policy(&[("*", "/**")]), tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, None).await;
+    let (_dialled, accepted) = link_of(&mut listener, &pem, &secret(1)).await;
+    let (_sender, mut receiver) = accepted.split();
+    control.replace(policy(&[("*", "/**")]), Some(Tokens::default()));
+    let end = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(&end, LinkEnd::Local(why) if why.contains("revoked")), "{end}");
+
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    control.replace(policy(&[("*", "/**")]), tokens(&secret(2), Some(now + 300)));
+    let (_dialled, accepted) = link_of(&mut listener, &pem, &secret(2)).await;
+    let (_sender, mut receiver) = accepted.split();
+    let end = soon(receiver.recv()).await.unwrap_err();
+    assert!(matches!(&end, LinkEnd::Local(why) if why.contains("expired")), "{end}");
+}
+
+#[tokio::test]
+async fn an_ended_link_leaves_nothing_behind() {
+    let pem = Pem::new();
+    let control = AccessControl::new(policy(&[("*", "/**")]), tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, None).await;
+    let (dialled, accepted) = link_of(&mut listener, &pem, &secret(1)).await;
+    let (rights, weak) = (accepted.rights(), Arc::downgrade(&*accepted.rights().borrow()));
+    drop((dialled, accepted));
+    // The listener's entry has the sender.
+    let mut rights = rights;
+    assert!(soon(rights.changed()).await.is_err());
+    drop(rights);
+    assert!(weak.upgrade().is_none());
+}
