@@ -112,7 +112,7 @@ mod tests {
         let waits: Vec<Duration> = (0..1_000).map(at).collect();
         for tenth in 0..10 {
             let range = RETRY_STEP / 10 * tenth..RETRY_STEP / 10 * (tenth + 1);
-            let within = waits.iter().filter(|wait| range.contains(wait)).count();
+            let within = waits.iter().filter(|wait| range.contains(*wait)).count();
             assert!((60..=140).contains(&within), "{within} of 1,000 within {range:?}");
         }
     }
