@@ -12,8 +12,6 @@ pub const PATH_BYTES_MAX: usize = 1_024;
 pub const PATH_SEGMENT_BYTES_MAX: usize = 255;
 /// Most segments of a path.
 pub const PATH_DEPTH_MAX: usize = 32;
-/// Most globs in each list of a path set.
-pub const PATH_SET_GLOBS_MAX: usize = 4_096;
 /// Longest glob, in bytes.
 pub const GLOB_BYTES_MAX: usize = 1_024;
 /// Most alternatives to which the braces of one glob may expand.

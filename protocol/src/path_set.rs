@@ -2,8 +2,11 @@
 
 use crate::fields::fields;
 use crate::glob::{Glob, GlobPart, matches_segment};
-use crate::limits::{PATH_DEPTH_MAX, PATH_SET_GLOBS_MAX};
+use crate::limits::PATH_DEPTH_MAX;
 use crate::path::Path;
+
+/// Most globs in each list of a path set.
+pub const PATH_SET_GLOBS_MAX: usize = 4_096;
 
 fields! {
     /// The paths that some glob of `allow` matches and no glob of `deny` does.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_protocol::limits::PATH_SET_GLOBS_MAX;
+use longshore_protocol::path_set::PATH_SET_GLOBS_MAX;
 use longshore_protocol::{Glob, GlobError, PublisherId};
 use serde::Deserialize;
 use toml::Spanned;
