@@ -74,6 +74,8 @@ pub const RESOLVER_PUBLISHERS_MAX: usize = 16_384;
 pub const DECLARED_MAX: usize = 64;
 /// Most publishers of one path.
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
+/// The highest epoch of a publisher: it counts starts, and a replica refuses a higher one.
+pub const EPOCH_MAX: u64 = 4_294_967_295;
 /// Most homes that one path may declare.
 pub const HOMES_MAX: usize = 64;
 /// Most different terms that a replica stores, and that one of its messages may list.

@@ -13,6 +13,7 @@ use longshore_protocol::messages::resolver::PathListed;
 use longshore_protocol::{Glob, GlobPart};
 
 use crate::directory::Directory;
+use crate::directory::scope::Scope;
 use crate::directory::tree::{NodeId, ROOT, Tree};
 use crate::directory::walks::{Step, Walk};
 
@@ -103,16 +104,18 @@ impl GlobWalk {
         Ok(GlobWalk { segments, walk: None, levels: vec![root], comparison: None, done: false })
     }
 
-    /// Adds matching paths to `out`, in about `budget` steps. True when there are no more.
+    /// Adds matching paths that a client sees to `out`, in about `budget` steps. True when there
+    /// are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
+        scope: &Scope,
         budget: usize,
         out: &mut Vec<PathListed>,
     ) -> bool {
-        self.visit(directory, budget, &mut |directory, node, matches| {
+        self.visit(directory, scope.paths_in(budget), &mut |directory, node, matches| {
             if matches {
-                directory.list(node, out);
+                directory.list(scope, node, out);
             }
         })
     }
@@ -383,11 +386,12 @@ impl Level {
 }
 
 impl Directory {
-    /// Lists a path, if it has a visible publisher.
-    fn list(&self, node: NodeId, out: &mut Vec<PathListed>) {
+    /// Lists a path, if it has a visible publisher and a client may see it.
+    fn list(&self, scope: &Scope, node: NodeId, out: &mut Vec<PathListed>) {
         let seen = self.visible_at(node);
         if seen.any()
             && let Some(path) = self.paths.path(node)
+            && scope.contains(path.as_str())
         {
             out.push(seen.listed(path));
         }

@@ -6,6 +6,7 @@ use longshore_protocol::{Path, PublicationKind};
 
 use crate::directory::Directory;
 use crate::directory::registrations::Registration;
+use crate::directory::scope::{Scope, Visit};
 use crate::directory::tree::{NodeId, Tree};
 use crate::directory::walks::{Step, Walk};
 
@@ -25,8 +26,8 @@ enum ListingState {
     Going {
         depth: usize,
         walk: Walk,
-        /// The revision when the last child was entered.
-        since: u64,
+        /// The visit to the last child.
+        visit: Visit,
     },
     End,
 }
@@ -36,25 +37,28 @@ impl Children {
         Children { below: below.clone(), at: ListingState::Start }
     }
 
-    /// Adds children to `out`, in at most `budget` steps. True when there are no more.
+    /// Adds the children that a client sees to `out`, in at most `budget` steps. True when there
+    /// are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
+        scope: &Scope,
         budget: usize,
         out: &mut Vec<PathListed>,
     ) -> bool {
         if let ListingState::Start = self.at {
             let begun = directory.paths.tree.begin_below(self.below.as_str());
             self.at = match begun {
-                Some((depth, walk)) => ListingState::Going { depth, walk, since: 0 },
+                Some((depth, walk)) => ListingState::Going { depth, walk, visit: Visit::default() },
                 None => ListingState::End,
             };
         }
-        let ListingState::Going { depth, walk, since } = &mut self.at else { return true };
+        let ListingState::Going { depth, walk, visit } = &mut self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
         let mut text = self.below.as_str().to_owned();
-        let mut children = ChildSlice { directory, depth: *depth, since, text: &mut text, out };
-        for _ in 0..budget {
+        let (depth, text) = (*depth, &mut text);
+        let mut children = ChildSlice { directory, scope, depth, visit, text, out };
+        for _ in 0..scope.paths_in(budget) {
             match children.advance(step) {
                 Some(next) => step = next,
                 None => {
@@ -71,8 +75,9 @@ impl Children {
 /// The children of a path at `depth`, during one slice.
 struct ChildSlice<'a> {
     directory: &'a Directory,
+    scope: &'a Scope,
     depth: usize,
-    since: &'a mut u64,
+    visit: &'a mut Visit,
     /// The path, with the name of a child appended temporarily.
     text: &'a mut String,
     out: &'a mut Vec<PathListed>,
@@ -85,19 +90,20 @@ impl ChildSlice<'_> {
         let node = step.node();
         let below = tree.depth(node).checked_sub(self.depth).filter(|&below| below > 0)?;
         let Step::Enter(_) = step else {
-            let again = below == 1 && self.directory.must_revisit(node, *self.since);
+            let again = below == 1 && self.directory.must_revisit(self.scope, node, self.visit);
             return Some(if again { Step::Enter(node) } else { tree.after(node) });
         };
         if below == 1 {
-            *self.since = self.directory.revision;
+            self.visit.since = self.directory.revision;
         }
-        if self.directory.is_certainly_visible(node) {
+        if self.directory.is_certainly_visible(self.scope, node) {
             // Something visible: so the child at or above it is listed, and done.
             let child = (1..below).fold(node, |at, _| tree.above(at).unwrap_or(at));
             self.list(tree, child);
+            self.visit.end();
             return Some(tree.after(child));
         }
-        Some(tree.down(node))
+        Some(self.directory.down_in(self.scope, node))
     }
 
     fn list(&mut self, tree: &Tree, child: NodeId) {
@@ -107,7 +113,7 @@ impl ChildSlice<'_> {
         }
         self.text.push_str(tree.segment(child));
         if let Ok(path) = Path::new(self.text) {
-            self.out.push(self.directory.visible_at(child).listed(path));
+            self.out.push(self.directory.visible_in(self.scope, child).listed(path));
         }
         self.text.truncate(length);
     }
@@ -153,23 +159,5 @@ impl Directory {
         }
         seen.default = members(true).next().is_some();
         seen
-    }
-
-    /// Whether a node that was entered at `since` and walked without finding anything has to be
-    /// walked again: something visible may have appeared behind the walk, while what was visible
-    /// before has gone.
-    pub(super) fn must_revisit(&self, node: NodeId, since: u64) -> bool {
-        if self.paths.tree.is_inner(node) {
-            self.trackers.moved_since(node, since)
-        } else {
-            self.visible_at(node).any()
-        }
-    }
-
-    /// Whether it is certain from the node alone that something is visible at or below it: if no
-    /// publisher is hidden, every inner node is visible.
-    pub(super) fn is_certainly_visible(&self, node: NodeId) -> bool {
-        let nothing_hidden = self.publishers.next_tombstone().is_none();
-        nothing_hidden && self.paths.tree.is_inner(node) || self.visible_at(node).any()
     }
 }

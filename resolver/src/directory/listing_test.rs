@@ -8,7 +8,9 @@ use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherI
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use crate::directory::{Cells, Children, Client, Directory, GlobWalk, Rules, Slot, TablePart};
+use crate::directory::{
+    Cells, Children, Client, Directory, GlobWalk, Rules, Scope, Slot, TablePart,
+};
 
 /// A publisher that stays, and one that may be swept.
 const STAYS: Client = Client(1);
@@ -18,8 +20,20 @@ fn path(text: &str) -> Path {
     Path::new(text).unwrap()
 }
 
+/// What a client sees: everything, or the paths of some globs and not of others.
+const SCOPES: [(&[&str], &[&str]); 6] = [
+    (&["/**"], &[]),
+    (&["/1/**"], &[]),
+    (&["/*/2/**", "/0"], &[]),
+    (&["/**"], &["/**/3"]),
+    (&["/{1,2}/*", "/3/3/3"], &["/1/1"]),
+    (&[], &[]),
+];
+
 struct Scenario {
     directory: Directory,
+    /// What the client of the listing sees.
+    scope: Scope,
     /// The paths of each of the two.
     registered: [BTreeSet<Path>; 2],
 }
@@ -32,7 +46,8 @@ impl Scenario {
             ..Rules::small(Duration::from_secs(120))
         };
         let directory = Directory::new(Instant::now(), Incarnation([5; 16]), rules);
-        let mut scenario = Scenario { directory, registered: [BTreeSet::new(), BTreeSet::new()] };
+        let registered = [BTreeSet::new(), BTreeSet::new()];
+        let mut scenario = Scenario { directory, scope: Scope::default(), registered };
         scenario.announce(STAYS);
         scenario.announce(GOES);
         scenario
@@ -72,10 +87,26 @@ impl Scenario {
         self.registered.iter().flatten().cloned().collect()
     }
 
-    /// The children of a path that are registered or have registrations below them.
+    /// With random paths and a random scope.
+    fn random(rng: &mut StdRng) -> Scenario {
+        let mut scenario = Scenario::new();
+        for _ in 0..20 {
+            scenario.change(rng);
+        }
+        let (allow, deny) = SCOPES[rng.random_range(0..SCOPES.len())];
+        scenario.scope = Scope::of_globs(allow, deny);
+        scenario
+    }
+
+    /// What the client sees.
+    fn visible(&self) -> BTreeSet<Path> {
+        self.all().into_iter().filter(|path| self.scope.contains(path.as_str())).collect()
+    }
+
+    /// The children of a path that are visible or have visible paths below them.
     fn children(&self, of: &Path) -> BTreeSet<Path> {
         let above = |path: &Path| std::iter::successors(Some(path.clone()), Path::parent);
-        let all = self.all();
+        let all = self.visible();
         let child = |path: &Path| above(path).find(|path| path.parent().as_ref() == Some(of));
         all.iter().filter_map(child).collect()
     }
@@ -124,12 +155,13 @@ fn random_path(rng: &mut StdRng) -> String {
 fn check(
     scenario: &mut Scenario,
     rng: &mut StdRng,
-    mut take: impl FnMut(&mut Directory, usize, &mut Vec<PathListed>) -> bool,
+    mut take: impl FnMut(&mut Directory, &Scope, usize, &mut Vec<PathListed>) -> bool,
     expected: impl Fn(&Scenario) -> BTreeSet<Path>,
 ) {
     let (mut always, mut ever) = (expected(scenario), expected(scenario));
     let (mut out, mut slices) = (Vec::new(), 0);
-    while !take(&mut scenario.directory, rng.random_range(1..5), &mut out) {
+    let scope = scenario.scope.clone();
+    while !take(&mut scenario.directory, &scope, rng.random_range(1..5), &mut out) {
         slices += 1;
         assert!(slices < 10_000, "it does not end");
         for _ in 0..rng.random_range(0..4) {
@@ -153,14 +185,11 @@ proptest! {
     #[test]
     fn a_listing_survives_changes_between_its_slices(seed in any::<u64>()) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut scenario = Scenario::new();
-        for _ in 0..20 {
-            scenario.change(&mut rng);
-        }
+        let mut scenario = Scenario::random(&mut rng);
         let of = if rng.random_bool(0.5) { Path::root() } else { path(&random_path(&mut rng)) };
         let mut children = Children::new(&of);
-        let take = |directory: &mut Directory, budget, out: &mut Vec<PathListed>| {
-            children.take(directory, budget, out)
+        let take = |directory: &mut Directory, scope: &_, budget, out: &mut Vec<PathListed>| {
+            children.take(directory, scope, budget, out)
         };
         check(&mut scenario, &mut rng, take, |scenario| scenario.children(&of));
     }
@@ -173,14 +202,12 @@ proptest! {
     #[test]
     fn a_table_survives_changes_between_its_slices(seed in any::<u64>()) {
         let mut rng = StdRng::seed_from_u64(seed);
-        let mut scenario = Scenario::new();
-        for _ in 0..20 {
-            scenario.change(&mut rng);
-        }
+        let mut scenario = Scenario::random(&mut rng);
         let of = if rng.random_bool(0.5) { Path::root() } else { path("/1") };
         let (mut cells, mut sent) = (Cells::new(&of), TablePart::default());
         let (mut always, mut ever) = (scenario.cells(&of), scenario.cells(&of));
-        while !cells.take(&mut scenario.directory, rng.random_range(1..5), &mut sent) {
+        let scope = scenario.scope.clone();
+        while !cells.take(&mut scenario.directory, &scope, rng.random_range(1..5), &mut sent) {
             for _ in 0..rng.random_range(0..4) {
                 scenario.change(&mut rng);
                 let now = scenario.cells(&of);
@@ -204,10 +231,7 @@ proptest! {
 /// A listing by random globs, with random changes.
 fn check_globs(seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut scenario = Scenario::new();
-    for _ in 0..20 {
-        scenario.change(&mut rng);
-    }
+    let mut scenario = Scenario::random(&mut rng);
     let all = [
         "/**",
         "/1/**",
@@ -224,12 +248,12 @@ fn check_globs(seed: u64) {
         .map(|_| Glob::new(all[rng.random_range(0..all.len())]).unwrap())
         .collect();
     let mut matching = GlobWalk::new(&globs).unwrap();
-    let take = |directory: &mut Directory, budget, out: &mut Vec<PathListed>| {
-        matching.take(directory, budget, out)
+    let take = |directory: &mut Directory, scope: &_, budget, out: &mut Vec<PathListed>| {
+        matching.take(directory, scope, budget, out)
     };
     let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
     check(&mut scenario, &mut rng, take, |scenario| {
-        scenario.all().into_iter().filter(matches).collect()
+        scenario.visible().into_iter().filter(matches).collect()
     });
 }
 
@@ -258,11 +282,35 @@ fn a_table_has_a_row_for_each_child_and_counts_rows_by_column() {
     scenario.publish(GOES, "/t/a/z/deep");
     scenario.clear();
     let (mut cells, mut sent) = (Cells::new(&path("/t")), TablePart::default());
-    assert!(cells.take(&mut scenario.directory, 100, &mut sent));
+    assert!(cells.take(&mut scenario.directory, &Scope::default(), 100, &mut sent));
     sent.rows.sort();
     assert_eq!(sent.rows, ["a", "b", "c"]);
     let columns = [("x".to_owned(), 2), ("y".to_owned(), 1)];
     assert_eq!(sent.columns, columns.into_iter().collect());
+}
+
+#[test]
+fn a_listing_ends_however_often_what_the_client_does_not_see_changes() {
+    let mut scenario = Scenario::new();
+    for n in 0..3 {
+        scenario.publish(STAYS, &format!("/1/{n}/x"));
+    }
+    let scope = Scope::of_globs(&["/*/*/y"], &[]);
+    let (mut children, mut out) = (Children::new(&Path::root()), Vec::new());
+    let (mut cells, mut sent) = (Cells::new(&Path::root()), TablePart::default());
+    let mut ended = [false; 2];
+    for slices in 0.. {
+        assert!(slices < 1_000, "it does not end");
+        let directory = &mut scenario.directory;
+        ended[0] |= children.take(directory, &scope, 1, &mut out);
+        ended[1] |= cells.take(directory, &scope, 1, &mut sent);
+        if ended == [true; 2] {
+            break;
+        }
+        scenario.publish(STAYS, &format!("/1/{}/z", slices % 3));
+        scenario.unpublish(STAYS, &path(&format!("/1/{}/z", slices % 3)));
+    }
+    assert!(out.is_empty() && sent.rows.is_empty(), "{out:?} {sent:?}");
 }
 
 #[test]
@@ -273,7 +321,7 @@ fn a_dropped_walk_leaves_nothing_behind() {
     let walks: Vec<Children> = (0..5)
         .map(|_| {
             let mut children = Children::new(&below);
-            assert!(!children.take(&mut scenario.directory, 3, &mut Vec::new()));
+            assert!(!children.take(&mut scenario.directory, &Scope::default(), 3, &mut Vec::new()));
             children
         })
         .collect();
@@ -298,7 +346,7 @@ fn a_listing_visits_only_what_can_match() {
         let globs: Vec<Glob> = globs.iter().map(|glob| Glob::new(glob).unwrap()).collect();
         let mut matching = GlobWalk::new(&globs).unwrap();
         let (mut steps, mut out) = (1, Vec::new());
-        while !matching.take(&mut scenario.directory, 1, &mut out) {
+        while !matching.take(&mut scenario.directory, &Scope::default(), 1, &mut out) {
             steps += 1;
             assert!(steps <= most, "{steps} steps for {globs:?}");
         }
@@ -313,7 +361,7 @@ fn comparisons_with_many_globs_count_as_many_steps() {
     let globs: Vec<Glob> = (0..200).map(|n| Glob::new(&format!("/*{n}")).unwrap()).collect();
     let mut matching = GlobWalk::new(&globs).unwrap();
     let mut slices = 1;
-    while !matching.take(&mut scenario.directory, 10, &mut Vec::new()) {
+    while !matching.take(&mut scenario.directory, &Scope::default(), 10, &mut Vec::new()) {
         slices += 1;
     }
     assert!(slices >= 20, "{slices} slices of 10 steps");

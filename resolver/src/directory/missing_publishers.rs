@@ -191,6 +191,11 @@ impl MissingPublishers {
         self.version += 1;
     }
 
+    /// Whether it is missing and may hold jobs.
+    pub(super) fn has_queues(&self, publisher: PublisherId) -> bool {
+        self.missing.get(&publisher).is_some_and(|missing| !missing.declared.is_empty())
+    }
+
     /// False if it was not missing.
     pub(super) fn forget(&mut self, publisher: PublisherId) -> bool {
         self.expected.remove(&publisher);
@@ -286,6 +291,11 @@ impl Directory {
     /// Increases when [`Directory::known`] has to be recorded again.
     pub(crate) fn known_version(&self) -> u64 {
         self.missing_publishers.version()
+    }
+
+    /// Whether a publisher is missing and may hold jobs.
+    pub(crate) fn has_missing_queues(&self, publisher: PublisherId) -> bool {
+        self.missing_publishers.has_queues(publisher)
     }
 
     /// Stops reporting a missing publisher. False if it is not known.

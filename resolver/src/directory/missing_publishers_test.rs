@@ -10,7 +10,7 @@ use longshore_protocol::{
 };
 
 use crate::directory::{
-    AnswerBuilder, Client, ConfirmProgress, Directory, PublisherListing, Rules, Wait,
+    AnswerBuilder, Client, ConfirmProgress, Directory, PublisherListing, Rules, Scope, Wait,
 };
 
 const TTL: Duration = Duration::from_secs(120);
@@ -104,7 +104,7 @@ impl Scenario {
 
     fn listed(&self) -> Vec<KnownPublisher> {
         let (mut known, mut listed) = (PublisherListing::default(), Vec::new());
-        while !known.take(&self.directory, self.now, 1, &mut listed) {}
+        while !known.take(&self.directory, &Scope::default(), self.now, 1, &mut listed) {}
         listed
     }
 

@@ -14,7 +14,7 @@ use longshore_protocol::{
 use proptest::prelude::*;
 
 use crate::directory::{
-    AnswerBuilder, Children, Client, ConfirmProgress, Directory, GlobWalk, Push, Rules,
+    AnswerBuilder, Children, Client, ConfirmProgress, Directory, GlobWalk, Push, Rules, Scope,
 };
 
 const TTL: Duration = Duration::from_millis(1_000);
@@ -26,8 +26,26 @@ const PATHS: [&str; 12] = [
 const GLOBS: [&str; 10] =
     ["/**", "/a/**", "/a/*", "/a", "/*/b", "/{a,ab}/c", "/b/c/d/e", "/**/c", "/{b,a}/**", "/*/*"];
 
+/// What a client sees: the paths of some globs and not of others.
+const SCOPES: [(&[&str], &[&str]); 5] = [
+    (&["/**"], &[]),
+    (&["/a/b/**", "/ab"], &[]),
+    (&["/**/c", "/b/c/d"], &[]),
+    (&["/**"], &["/a/b", "/a/b/**"]),
+    (&[], &[]),
+];
+
+fn scope(number: usize) -> Scope {
+    Scope::of_globs(SCOPES[number].0, SCOPES[number].1)
+}
+
 #[derive(Clone, Debug)]
 enum Op {
+    /// From now on the client sees this.
+    Scope {
+        client: u64,
+        scope: usize,
+    },
     /// With the digest of the registrations, or with another.
     Announce {
         client: u64,
@@ -99,7 +117,8 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (client.clone(), 0..2u32, 0..GLOBS.len())
             .prop_map(|(client, watch, glob)| Op::WatchPaths { client, watch, glob }),
         1 => (client.clone(), 0..2u32).prop_map(|(client, watch)| Op::Unwatch { client, watch }),
-        3 => (client, 1..4usize).prop_map(|(client, times)| Op::Push { client, times }),
+        3 => (client.clone(), 1..4usize).prop_map(|(client, times)| Op::Push { client, times }),
+        2 => (client, 0..SCOPES.len()).prop_map(|(client, scope)| Op::Scope { client, scope }),
         4 => (1..6usize).prop_map(|budget| Op::Sweep { budget }),
     ]
 }
@@ -112,6 +131,7 @@ fn counting_op() -> impl Strategy<Value = Op> {
             .prop_map(|(client, change, path, terms)| Op::Change { client, change, path, terms }),
         2 => (0..2u32, 0..GLOBS.len())
             .prop_map(|(watch, glob)| Op::Watch { client: 0, watch, glob }),
+        1 => (0..SCOPES.len()).prop_map(|scope| Op::Scope { client: 0, scope }),
         8 => (1..4usize).prop_map(|times| Op::Push { client: 0, times }),
     ]
 }
@@ -136,6 +156,8 @@ struct Model {
     writers: BTreeMap<u64, Option<u8>>,
     watches: BTreeMap<(u64, u32), usize>,
     path_watches: BTreeMap<(u64, u32), usize>,
+    /// The scopes of clients that do not see everything.
+    scopes: BTreeMap<u64, usize>,
 }
 
 impl Model {
@@ -226,16 +248,24 @@ impl Model {
         }
     }
 
-    fn registered_paths(&self) -> BTreeSet<Path> {
-        self.known.values().flat_map(|k| k.holds.keys().map(|(path, _)| path.clone())).collect()
+    /// The registered paths that a client with this scope sees.
+    fn visible_paths(&self, scope: &Scope) -> BTreeSet<Path> {
+        let registered = self.known.values().flat_map(|known| known.holds.keys());
+        let visible = registered.filter(|(path, _)| scope.contains(path.as_str()));
+        visible.map(|(path, _)| path.clone()).collect()
     }
 
-    fn children(&self, of: &Path) -> BTreeSet<PathListed> {
+    fn scope_of(&self, client: u64) -> Scope {
+        self.scopes.get(&client).map_or_else(Scope::default, |&number| scope(number))
+    }
+
+    fn children(&self, of: &Path, scope: &Scope) -> BTreeSet<PathListed> {
         let mut children = BTreeSet::new();
-        for mut path in self.registered_paths() {
+        for mut path in self.visible_paths(scope) {
             while let Some(parent) = path.parent() {
                 if parent == *of {
-                    children.insert(self.listed(&path));
+                    let visible = scope.contains(path.as_str());
+                    children.insert(if visible { self.listed(&path) } else { nothing(&path) });
                 }
                 path = parent;
             }
@@ -243,9 +273,10 @@ impl Model {
         children
     }
 
-    fn concerned(&self, glob: &Glob) -> BTreeSet<u8> {
-        let concerns = |(path, default): &(Path, bool)| {
-            if *default { glob.could_match_at_or_below(path) } else { glob.matches(path) }
+    fn concerned(&self, glob: &Glob, scope: &Scope) -> BTreeSet<u8> {
+        let concerns = |(path, default): &(Path, bool)| match default {
+            true => glob.could_match_at_or_below(path) && scope.reaches(path),
+            false => glob.matches(path) && scope.contains(path.as_str()),
         };
         let of_jobs = |at: usize| terms(at).kind == PublicationKind::Queue;
         let holds = |known: &ModelPublisher| {
@@ -257,6 +288,11 @@ impl Model {
 
 fn path(text: &str) -> Path {
     Path::new(text).unwrap()
+}
+
+/// A path with only others below it.
+fn nothing(path: &Path) -> PathListed {
+    PathListed { path: path.clone(), queue: false, value: false, default: false }
 }
 
 /// The default terms, and two that differ from them in one field each.
@@ -378,6 +414,11 @@ impl Pair {
                 self.model.writers.remove(&client);
                 self.model.watches.retain(|(of, _), _| *of != client);
                 self.model.path_watches.retain(|(of, _), _| *of != client);
+                self.model.scopes.remove(&client);
+            }
+            Op::Scope { client, scope: number } => {
+                self.directory.set_scope(Client(client), scope(number));
+                self.model.scopes.insert(client, number);
             }
             Op::Pass { ms } => {
                 self.now += Duration::from_millis(ms);
@@ -453,13 +494,14 @@ impl Pair {
             };
             assert_eq!(answered, self.model.resolve(path), "{path}");
         }
-        for of in PATHS.map(path) {
-            for budget in [1, 3, 100] {
-                let (mut children, mut out) = (Children::new(&of), Vec::new());
-                while !children.take(&mut self.directory, budget, &mut out) {}
+        for (of, scope) in PATHS.map(path).iter().zip((0..SCOPES.len()).cycle().map(scope)) {
+            for (budget, scope) in [(1, Scope::default()), (3, scope.clone()), (100, scope)] {
+                let (mut children, mut out) = (Children::new(of), Vec::new());
+                while !children.take(&mut self.directory, &scope, budget, &mut out) {}
                 let once: BTreeSet<PathListed> = out.iter().cloned().collect();
                 assert_eq!(once.len(), out.len(), "{of}: one is listed twice: {out:?}");
-                assert_eq!(once, self.model.children(&of), "below {of}, {budget} at a time");
+                let expected = self.model.children(of, &scope);
+                assert_eq!(once, expected, "below {of}, {budget} at a time, in {scope:?}");
             }
         }
         for globs in
@@ -467,13 +509,15 @@ impl Pair {
         {
             let globs: Vec<Glob> = globs.iter().map(|text| Glob::new(text).unwrap()).collect();
             let matches = |path: &Path| globs.iter().any(|glob| glob.matches(path));
-            let registered = self.model.registered_paths();
-            let expected: Vec<PathListed> =
-                registered.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
-            let (mut matching, mut out) = (GlobWalk::new(&globs).unwrap(), Vec::new());
-            while !matching.take(&mut self.directory, 2, &mut out) {}
-            out.sort();
-            assert_eq!(out, expected, "{globs:?}");
+            for scope in [Scope::default(), scope(globs.len()), scope(3)] {
+                let visible = self.model.visible_paths(&scope);
+                let expected: Vec<PathListed> =
+                    visible.iter().filter(|p| matches(p)).map(|p| self.model.listed(p)).collect();
+                let (mut matching, mut out) = (GlobWalk::new(&globs).unwrap(), Vec::new());
+                while !matching.take(&mut self.directory, &scope, 2, &mut out) {}
+                out.sort();
+                assert_eq!(out, expected, "{globs:?} in {scope:?}");
+            }
         }
     }
 
@@ -525,6 +569,9 @@ impl Pair {
     }
 
     fn paths_are(&mut self, key: (u64, u32), paths: &[PathListed]) {
+        // Even a path that is gone is not named to a client that does not see it.
+        let scope = self.model.scope_of(key.0);
+        assert!(paths.iter().all(|listed| scope.contains(listed.path.as_str())), "{paths:?}");
         let sent = self.paths_sent.entry(key).or_default();
         for listed in paths {
             sent.retain(|known| known.path != listed.path);
@@ -548,15 +595,16 @@ impl Pair {
         }
         for (key, &glob) in &self.model.path_watches {
             let glob = Glob::new(GLOBS[glob]).unwrap();
-            let registered = self.model.registered_paths().into_iter();
-            let expected: BTreeSet<PathListed> = registered
+            let visible = self.model.visible_paths(&self.model.scope_of(key.0)).into_iter();
+            let expected: BTreeSet<PathListed> = visible
                 .filter(|path| glob.matches(path))
                 .map(|path| self.model.listed(&path))
                 .collect();
             assert_eq!(self.paths_sent.get(key), Some(&expected), "watch {key:?} of {glob}");
         }
         for (key, &glob) in &self.model.watches {
-            let expected = self.model.concerned(&Glob::new(GLOBS[glob]).unwrap());
+            let scope = self.model.scope_of(key.0);
+            let expected = self.model.concerned(&Glob::new(GLOBS[glob]).unwrap(), &scope);
             assert_eq!(self.sent.get(key), Some(&expected), "watch {key:?} of {}", GLOBS[glob]);
         }
     }

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use longshore_access::{Identity, Rights};
 use longshore_protocol::messages::resolver::{Departure, RequestRefusal};
 use longshore_protocol::{PublisherId, PublisherInfo};
 
@@ -29,6 +31,10 @@ pub(super) struct Publisher {
     pub(super) registrations: Registrations,
     /// Paths that it alone publishes: once it is hidden they are invisible.
     pub(super) sole_paths: usize,
+    /// The identity that registered as it last.
+    pub(super) owner: Option<Arc<Identity>>,
+    /// Rights that allow all its registrations, if that is known.
+    pub(super) vetted: Option<Arc<Rights>>,
     /// Its queues and its defaults for queues.
     pub(super) jobs: u64,
     /// The queues and defaults that it has declared.
@@ -93,6 +99,11 @@ impl PublisherTable {
         self.by_id.contains_key(&publisher)
     }
 
+    /// The slot of a visible publisher.
+    pub(super) fn find(&self, publisher: PublisherId) -> Option<Slot> {
+        self.by_id.get(&publisher).copied()
+    }
+
     /// Hidden publishers that still have paths.
     pub(super) fn tombstones_len(&self) -> usize {
         self.tombstones.len()
@@ -127,6 +138,8 @@ impl PublisherTable {
                     departure: None,
                     registrations: Registrations::new(self.entries_by),
                     sole_paths: 0,
+                    owner: None,
+                    vetted: None,
                     jobs: 0,
                     declarations: Declarations::default(),
                     is_recorded: false,
@@ -267,11 +280,6 @@ impl IndexMut<Slot> for PublisherTable {
 
 #[cfg(test)]
 impl PublisherTable {
-    /// The slot of a visible publisher.
-    pub(super) fn find(&self, publisher: PublisherId) -> Option<Slot> {
-        self.by_id.get(&publisher).copied()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Publisher)> {
         self.from(0)
     }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore_protocol::messages::resolver::{
-    FromReplica, KnownPublisher, PathChanges, PathListed, PathSnapshot, PublisherGone, Publishers,
-    Tracker,
+    Declared, FromReplica, KnownPublisher, PathChanges, PathListed, PathSnapshot, PublisherGone,
+    Publishers, Tracker,
 };
 use longshore_protocol::{Glob, Path, PublisherId};
 
 use crate::directory::prefixes::PatternId;
 use crate::directory::registrations::Registration;
+use crate::directory::scope::Scope;
 use crate::directory::watches::{WatchKind, WatchStep};
 use crate::directory::{Client, Directory, GlobWalk, Slot};
 
@@ -74,22 +75,24 @@ pub(crate) struct PublisherListing {
 }
 
 impl PublisherListing {
-    /// Adds publishers to `out`, after checking at most `budget`. True when there are no more.
+    /// Adds the publishers that a client sees to `out`, after checking at most `budget`. True when
+    /// there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &Directory,
+        scope: &Scope,
         now: std::time::Instant,
         budget: usize,
         out: &mut Vec<KnownPublisher>,
     ) -> bool {
-        let mut compared = 0;
+        let (mut compared, budget) = (0, scope.paths_in(budget));
         if !self.run_done {
             for (slot, publisher) in directory.publishers.from(self.next).take(budget) {
                 compared += 1;
                 self.next = slot + 1;
                 // One whose paths are still being removed is among the missing.
                 if !publisher.hidden {
-                    out.push(directory.known_at(now, slot));
+                    out.extend(part_in(scope, directory.known_at(now, slot)));
                 }
             }
             self.run_done = compared < budget;
@@ -98,10 +101,26 @@ impl PublisherListing {
         for missing in directory.missing_publishers.after(now, self.last_missing).take(budget) {
             compared += 1;
             self.last_missing = Some(missing.info.id);
-            out.push(missing);
+            out.extend(part_in(scope, missing));
         }
         compared < budget
     }
+}
+
+/// The part of a publisher that a client sees: what it declared in the scope, and nothing else. A
+/// default is seen by clients that see a path below it. `None` if there is no such part.
+fn part_in(scope: &Scope, mut known: KnownPublisher) -> Option<KnownPublisher> {
+    if !scope.is_everything() {
+        let Declared { defaults, queues, more: _ } = &mut known.declared;
+        defaults.retain(|path| scope.reaches(path));
+        queues.retain(|path| scope.contains(path.as_str()));
+        let paths = defaults.len() + queues.len();
+        if paths == 0 {
+            return None;
+        }
+        known.registrations = known.registrations.min(paths as u64);
+    }
+    Some(known)
 }
 
 impl Directory {
@@ -167,8 +186,8 @@ impl Directory {
         let (tracker, complete) = (self.tracker(), self.complete);
         Push::Send(match self.watches.next(client) {
             None => return Push::Done,
-            Some(WatchStep::Count { pattern, globs, walk }) => {
-                self.count(pattern, &globs, walk);
+            Some(WatchStep::Count { pattern, globs, scope, walk }) => {
+                self.count(pattern, &globs, &scope, walk);
                 return Push::Working;
             }
             Some(WatchStep::Publishers { watch, publishers }) => {
@@ -187,13 +206,13 @@ impl Directory {
                 let paths = paths.iter().filter_map(|path| self.current_state(path)).collect();
                 FromReplica::PathChanges(PathChanges { watches, complete, tracker, paths })
             }
-            Some(WatchStep::Snapshot { watch, globs, walk }) => {
+            Some(WatchStep::Snapshot { watch, globs, scope, walk }) => {
                 let begin = || {
                     let matching = Box::new(GlobWalk::new(&globs).ok()?);
                     Some(Snapshot { matching, tracker, sent: false })
                 };
                 return match walk.or_else(begin) {
-                    Some(snapshot) => self.push_snapshot(client, watch, snapshot),
+                    Some(snapshot) => self.push_snapshot(client, watch, &scope, snapshot),
                     None => {
                         // Never happens: the globs were checked when the watch was made.
                         self.watches.remove(client, watch);
@@ -206,10 +225,17 @@ impl Directory {
 
     /// Counts the publishers with jobs at matching paths: walks some of the nodes, or, for a glob
     /// that matches everything, takes all publishers with jobs.
-    fn count(&mut self, pattern: PatternId, globs: &[Glob], walk: Option<Box<GlobWalk>>) {
+    fn count(
+        &mut self,
+        pattern: PatternId,
+        globs: &[Glob],
+        scope: &Scope,
+        walk: Option<Box<GlobWalk>>,
+    ) {
         let mut counts: BTreeMap<Slot, u64> = BTreeMap::new();
         let mut done = true;
-        let mut walk = match globs.iter().any(Glob::is_everything) {
+        let is_everything = scope.is_everything() && globs.iter().any(Glob::is_everything);
+        let mut walk = match is_everything {
             true => None,
             // The globs were checked when the watch was made.
             false => walk.or_else(|| GlobWalk::new(globs).ok().map(Box::new)),
@@ -220,11 +246,14 @@ impl Directory {
                 counts.extend(seen.map(|(slot, publisher)| (slot, publisher.jobs)));
             }
             Some(walk) => {
-                done = walk.visit(self, COUNT_STEPS, &mut |directory, node, matches| {
+                let steps = scope.paths_in(COUNT_STEPS);
+                done = walk.visit(self, steps, &mut |directory, node, matches| {
                     // A default here could make a matching queue.
                     for default in [false, true].into_iter().filter(|&default| default || matches) {
-                        for slot in directory.with_jobs(Registration { node, default }) {
-                            *counts.entry(slot).or_default() += 1;
+                        let registration = Registration { node, default };
+                        let mut slots = directory.with_jobs(registration).peekable();
+                        if slots.peek().is_some() && directory.concerns(scope, registration) {
+                            slots.for_each(|slot| *counts.entry(slot).or_default() += 1);
                         }
                     }
                 });
@@ -240,9 +269,15 @@ impl Directory {
         seen.filter(|member| self.paths.is_of_jobs(member.terms)).map(|member| member.slot)
     }
 
-    fn push_snapshot(&mut self, client: Client, watch: u32, mut snapshot: Snapshot) -> Push {
+    fn push_snapshot(
+        &mut self,
+        client: Client,
+        watch: u32,
+        scope: &Scope,
+        mut snapshot: Snapshot,
+    ) -> Push {
         let mut paths = Vec::new();
-        let last = snapshot.matching.take(self, SNAPSHOT_STEPS, &mut paths);
+        let last = snapshot.matching.take(self, scope, SNAPSHOT_STEPS, &mut paths);
         let (first, tracker, complete) = (!snapshot.sent, snapshot.tracker, self.complete);
         let worth_it = first || last || !paths.is_empty();
         snapshot.sent = true;

@@ -58,6 +58,11 @@ impl AnswerBuilder {
         self.answers.push(answer);
     }
 
+    /// Answers the next path as one that nobody publishes.
+    pub(crate) fn answer_not_found(&mut self) {
+        self.answers.push(PathAnswer::NotFound);
+    }
+
     /// [`AnswerBuilder::answer`] for a text that is not hashed yet.
     #[cfg(test)]
     pub(crate) fn answer_text(&mut self, directory: &Directory, text: PathText<'_>) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use longshore_protocol::Path;
 
 use crate::directory::Directory;
+use crate::directory::scope::{Scope, Visit};
 use crate::directory::tree::NodeId;
 use crate::directory::walks::{Step, Walk};
 
@@ -16,8 +17,8 @@ pub(crate) struct Cells {
     at: TableState,
     /// The row that was reported last: the walk is in it, or has left it.
     reported_row: Option<NodeId>,
-    /// The revisions when the last row, and the last column, were entered.
-    since: [u64; 2],
+    /// The visits to the last row and to the last column.
+    visits: [Visit; 2],
 }
 
 #[derive(Debug)]
@@ -38,13 +39,15 @@ pub(crate) struct TablePart {
 
 impl Cells {
     pub(crate) fn new(of: &Path) -> Cells {
-        Cells { of: of.clone(), at: TableState::Start, reported_row: None, since: [0; 2] }
+        Cells { of: of.clone(), at: TableState::Start, reported_row: None, visits: <_>::default() }
     }
 
-    /// Adds rows and columns to `out`, in at most `budget` steps. True when there are no more.
+    /// Adds the rows and columns that a client sees to `out`, in at most `budget` steps. True when
+    /// there are no more.
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
+        scope: &Scope,
         budget: usize,
         out: &mut TablePart,
     ) -> bool {
@@ -57,8 +60,9 @@ impl Cells {
         }
         let TableState::Going { depth, walk } = &self.at else { return true };
         let Some(mut step) = directory.paths.tree.walks.step(walk) else { return true };
-        for _ in 0..budget {
-            match advance(directory, *depth, step, (&mut self.reported_row, &mut self.since), out) {
+        for _ in 0..scope.paths_in(budget) {
+            let state = (&mut self.reported_row, &mut self.visits);
+            match advance((directory, scope), *depth, step, state, out) {
                 Some(next) => step = next,
                 None => {
                     self.at = TableState::End;
@@ -73,10 +77,10 @@ impl Cells {
 
 /// Takes one step. `None` at the end of the walk.
 fn advance(
-    directory: &Directory,
+    (directory, scope): (&Directory, &Scope),
     depth: usize,
     step: Step,
-    (reported_row, since): (&mut Option<NodeId>, &mut [u64; 2]),
+    (reported_row, visits): (&mut Option<NodeId>, &mut [Visit; 2]),
     out: &mut TablePart,
 ) -> Option<Step> {
     let tree = &directory.paths.tree;
@@ -84,29 +88,31 @@ fn advance(
     let below = tree.depth(node).checked_sub(depth).filter(|&below| below > 0)?;
     let Step::Enter(_) = step else {
         let is_reported = below > 2 || below == 1 && *reported_row == Some(node);
-        let again = !is_reported && directory.must_revisit(node, since[below - 1]);
+        let again = !is_reported && directory.must_revisit(scope, node, &mut visits[below - 1]);
         return Some(if again { Step::Enter(node) } else { tree.after(node) });
     };
     if below == 1 {
         *reported_row = None;
     }
     if below <= 2 {
-        since[below - 1] = directory.revision;
+        visits[below - 1].since = directory.revision;
     }
-    if !directory.is_certainly_visible(node) {
-        return Some(tree.down(node));
+    if !directory.is_certainly_visible(scope, node) {
+        return Some(directory.down_in(scope, node));
     }
     // The row and the column that the node is at or below, if it is that deep.
     let above = |levels: usize| (0..levels).fold(node, |at, _| tree.above(at).unwrap_or(at));
     let row = above(below - 1);
     if *reported_row != Some(row) {
         *reported_row = Some(row);
+        visits[0].end();
         out.rows.push(tree.segment(row).to_owned());
     }
     if below == 1 {
         return Some(tree.down(node));
     }
     let column = above(below - 2);
+    visits[1].end();
     let name = tree.segment(column);
     match out.columns.get_mut(name) {
         Some(rows) => *rows += 1,

@@ -1,8 +1,8 @@
 //! Watches: of the publishers that have, or could make, queues that match a glob; and of the paths
 //! that match some globs.
 //!
-//! A watch is sent a snapshot first, then the changes. Watches of one kind with the same globs
-//! share a pattern, and a pattern has one log. Each watch has a position in that log; one that is
+//! A watch is sent a snapshot first, then the changes. Watches of one kind with the same globs, of
+//! clients that see the same paths, share a pattern, and a pattern has one log. Each watch has a position in that log; one that is
 //! too far behind starts over with a snapshot. A change of a path is sent as its current state, not
 //! as an event: sending it twice is harmless, and the changes since a snapshot *began* complete it.
 //! A snapshot of publishers is their whole set, and only departures are logged: with any other
@@ -24,6 +24,7 @@ use longshore_protocol::{Glob, Path, PublisherId};
 use crate::directory::globs::GlobWalk;
 use crate::directory::prefixes::{PatternId, Prefixes};
 use crate::directory::registrations::Registration;
+use crate::directory::scope::Scope;
 use crate::directory::tree::Tree;
 use crate::directory::{Client, Slot};
 
@@ -46,7 +47,9 @@ pub(super) enum WatchKind {
 #[derive(Debug)]
 pub(super) struct Watches<W> {
     patterns: HashMap<PatternId, Pattern>,
-    by_globs: HashMap<(WatchKind, Arc<[Glob]>), PatternId>,
+    by_globs: HashMap<PatternKey, PatternId>,
+    /// The scopes of clients that do not see everything.
+    scopes: HashMap<Client, Scope>,
     prefixes: Prefixes,
     by_key: BTreeMap<(Client, u32), PatternId>,
     states: BTreeMap<(Client, PatternId, u32), WatchState<W>>,
@@ -62,9 +65,13 @@ pub(super) struct Watches<W> {
     logged_max: usize,
 }
 
+/// What makes watches share a pattern: their kind, their globs, and what their clients see.
+type PatternKey = (WatchKind, Arc<[Glob]>, Scope);
+
 #[derive(Debug)]
 struct Pattern {
     globs: Arc<[Glob]>,
+    scope: Scope,
     /// `None` for watches of paths.
     count: Option<Count>,
     log: VecDeque<LoggedChange>,
@@ -111,14 +118,14 @@ enum WatchState<W> {
 pub(super) enum WatchStep<W> {
     /// Continue the first count, or begin it if there is no walk. [`Watches::counted`] takes the
     /// result.
-    Count { pattern: PatternId, globs: Arc<[Glob]>, walk: Option<Box<GlobWalk>> },
+    Count { pattern: PatternId, globs: Arc<[Glob]>, scope: Scope, walk: Option<Box<GlobWalk>> },
     /// Send all publishers that match.
     Publishers { watch: u32, publishers: Vec<Slot> },
     /// Send the departure of a publisher.
     Gone { watches: Vec<u32>, publisher: PublisherId, departure: Departure },
     /// Send the next part of a snapshot: the first one if there is no walk.
     /// [`Watches::suspend_snapshot`] takes the result.
-    Snapshot { watch: u32, globs: Arc<[Glob]>, walk: Option<W> },
+    Snapshot { watch: u32, globs: Arc<[Glob]>, scope: Scope, walk: Option<W> },
     /// Send the current state of these paths.
     Changes { watches: Vec<u32>, paths: Vec<Arc<str>> },
 }
@@ -134,6 +141,7 @@ impl<W> Watches<W> {
         Watches {
             patterns: HashMap::new(),
             by_globs: HashMap::new(),
+            scopes: HashMap::new(),
             prefixes: Prefixes::default(),
             by_key: BTreeMap::new(),
             states: BTreeMap::new(),
@@ -163,7 +171,7 @@ impl<W> Watches<W> {
     /// Adds a watch of whatever matches any of `globs`. It replaces a watch of the same number.
     pub(super) fn add(&mut self, client: Client, watch: u32, kind: WatchKind, globs: Arc<[Glob]>) {
         self.remove(client, watch);
-        let key = (kind, globs);
+        let key = (kind, globs, self.scopes.get(&client).cloned().unwrap_or_default());
         let id = match self.by_globs.get(&key) {
             Some(&id) => id,
             None => self.add_pattern(key),
@@ -181,10 +189,29 @@ impl<W> Watches<W> {
         self.make_due(client, id);
     }
 
-    fn add_pattern(&mut self, key: (WatchKind, Arc<[Glob]>)) -> PatternId {
+    /// From now on a client sees this part of the directory. Its watches begin anew.
+    pub(super) fn set_scope(&mut self, client: Client, scope: Scope) {
+        let is_changed = match scope.is_everything() {
+            true => self.scopes.remove(&client).is_some(),
+            false => self.scopes.insert(client, scope.clone()) != Some(scope),
+        };
+        if !is_changed {
+            return;
+        }
+        let watches = self.by_key.range((client, 0)..=(client, u32::MAX));
+        let watches: Vec<(u32, PatternId)> = watches.map(|(key, &id)| (key.1, id)).collect();
+        for (watch, id) in watches {
+            if let Some(pattern) = self.patterns.get(&id) {
+                self.add(client, watch, pattern.kind(), pattern.globs.clone());
+            }
+        }
+    }
+
+    fn add_pattern(&mut self, key: PatternKey) -> PatternId {
         let id = self.prefixes.add(&key.1);
         let pattern = Pattern {
             globs: key.1.clone(),
+            scope: key.2.clone(),
             count: (key.0 == WatchKind::Publishers).then(Count::default),
             log: VecDeque::new(),
             from: 0,
@@ -214,7 +241,7 @@ impl<W> Watches<W> {
         {
             self.logged -= pattern.log.len();
             self.prefixes.remove(id, &pattern.globs);
-            self.by_globs.remove(&(pattern.kind(), pattern.globs));
+            self.by_globs.remove(&(pattern.kind(), pattern.globs, pattern.scope));
         } else {
             self.forget_sent(id);
         }
@@ -225,6 +252,7 @@ impl<W> Watches<W> {
             self.by_key.range((client, 0)..=(client, u32::MAX)).map(|(key, _)| key.1).collect();
         watches.into_iter().for_each(|watch| self.remove(client, watch));
         self.last.remove(&client);
+        self.scopes.remove(&client);
     }
 
     fn watches(&self, client: Client, id: PatternId) -> impl Iterator<Item = u32> {
@@ -254,9 +282,10 @@ impl<W> Watches<W> {
         let (mut text, mut cost) = (None, 0);
         for id in concerned {
             let Some(pattern) = self.patterns.get_mut(&id) else { continue };
-            cost += pattern.globs.len();
+            cost += pattern.globs.len() + pattern.scope.cost();
             let Some(count) = &mut pattern.count else {
-                if pattern.globs.iter().any(|glob| glob.matches_str(path)) {
+                let matches = pattern.globs.iter().any(|glob| glob.matches_str(path));
+                if matches && pattern.scope.contains(path) {
                     let text = text.get_or_insert_with(|| Arc::<str>::from(path));
                     self.log(id, LoggedChange::Path(text.clone()));
                 }
@@ -266,8 +295,13 @@ impl<W> Watches<W> {
                 Some(path) => glob.could_match_at_or_below(path),
                 None => glob.matches_str(path),
             };
+            let is_in = |scope: &Scope| match &below {
+                Some(path) => scope.reaches(path),
+                None => scope.contains(path),
+            };
             if let Some((slot, holds)) = jobs
                 && pattern.globs.iter().any(concerns)
+                && is_in(&pattern.scope)
                 && count.has_passed(tree, registration)
                 && count.add(slot, holds)
             {
@@ -380,7 +414,8 @@ impl<W> Watches<W> {
             && !count.done
         {
             let (globs, walk) = (pattern.globs.clone(), count.walk.take());
-            return Some(WatchStep::Count { pattern: id, globs, walk });
+            let scope = pattern.scope.clone();
+            return Some(WatchStep::Count { pattern: id, globs, scope, walk });
         }
         let range = (client, id, 0)..=(client, id, u32::MAX);
         let mut at = None;
@@ -403,7 +438,8 @@ impl<W> Watches<W> {
                         *from = end;
                     }
                     let (globs, walk) = (pattern.globs.clone(), walk.take());
-                    return Some(WatchStep::Snapshot { watch, globs, walk });
+                    let scope = pattern.scope.clone();
+                    return Some(WatchStep::Snapshot { watch, globs, scope, walk });
                 }
                 WatchState::Following { at: position } if *position < end => {
                     at.get_or_insert(*position);

@@ -63,6 +63,7 @@ impl Directory {
                         true => glob.could_match_at_or_below(&path),
                         false => glob.matches(&path),
                     };
+                    let concerns = concerns && self.concerns(&pattern.scope, registration);
                     if concerns && count.has_passed(tree, registration) {
                         for slot in self.with_jobs(registration) {
                             *expected.entry(slot).or_default() += 1;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use longshore_access::Rights;
 use longshore_protocol::Role;
 use longshore_protocol::frame::Messages;
 use longshore_transport::{Link, LinkEnd, LinkReceiver, LinkSender};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::directory::Client;
 use crate::replica_link::now;
+use crate::server::access::ClientAccess;
 use crate::server::server_loop::Event;
 
 /// The longest frame that a client may send, in bytes: several of the largest requests.
@@ -25,13 +27,15 @@ pub(super) async fn serve(client: Client, link: Link, events: mpsc::Sender<Event
         Some(handshake) => (handshake.role == Role::ResolverWriter, handshake.name.clone()),
         None => (false, String::new()),
     };
+    let (identity, mut rights) = (link.identity().cloned(), link.rights());
     let (sender, receiver) = link.split();
-    let joined = Event::Joined { client, sender: sender.clone(), writes };
+    let access = Arc::new(ClientAccess::new(identity, peer, rights.borrow_and_update().clone()));
+    let joined = Event::Joined { client, sender: sender.clone(), writes, access };
     if events.send(joined).await.is_err() {
         return;
     }
     tracing::debug!(%peer, name, writes, "connected");
-    let end = forward(client, &sender, receiver, &events).await;
+    let end = forward(client, &sender, receiver, rights, &events).await;
     tracing::debug!(%peer, name, ?end, "disconnected");
     let _ = events.send(Event::Left { client }).await;
 }
@@ -41,13 +45,26 @@ async fn forward(
     client: Client,
     sender: &LinkSender,
     mut receiver: LinkReceiver,
+    mut rights: watch::Receiver<Arc<Rights>>,
     events: &mpsc::Sender<Event>,
 ) -> Option<LinkEnd> {
     let unanswered = Arc::new(Semaphore::new(UNANSWERED_BYTES_MAX));
+    let mut rights_change = true;
     loop {
-        let frame = match receiver.recv().await {
-            Ok(frame) => frame,
-            Err(end) => return Some(end),
+        let frame = tokio::select! {
+            biased;
+            changed = rights.changed(), if rights_change => {
+                rights_change = changed.is_ok();
+                if rights_change {
+                    let rights = rights.borrow_and_update().clone();
+                    events.send(Event::Rights { client, rights }).await.ok()?;
+                }
+                continue;
+            }
+            frame = receiver.recv() => match frame {
+                Ok(frame) => frame,
+                Err(end) => return Some(end),
+            },
         };
         let at = now();
         let bytes = frame.len().clamp(FRAME_BYTES_COUNTED_MIN, UNANSWERED_BYTES_MAX) as u32;

@@ -1,5 +1,6 @@
 //! A replica as a service.
 
+mod access;
 mod connection;
 mod known_publishers_file;
 mod limits;
@@ -7,6 +8,8 @@ mod memory;
 mod request;
 mod server_loop;
 
+#[cfg(test)]
+mod permissions_test;
 #[cfg(test)]
 mod server_loop_test;
 #[cfg(test)]
@@ -22,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_access::AccessControl;
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
@@ -95,6 +99,8 @@ pub struct ServerOptions {
     pub cluster: String,
     /// TLS, for every connection. None by default.
     pub tls: Option<TlsAcceptor>,
+    /// Who may do what. By default every client everything.
+    pub access_control: AccessControl,
 }
 
 impl Default for ServerOptions {
@@ -113,6 +119,7 @@ impl Default for ServerOptions {
             insecure: false,
             cluster: String::new(),
             tls: None,
+            access_control: AccessControl::default(),
         }
     }
 }
@@ -186,6 +193,7 @@ impl ResolverServer {
             reserved: reserved.to_vec(),
             cluster: options.cluster,
             tls: options.tls,
+            access_control: options.access_control,
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
             budget: options.budget.clone(),

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use longshore_access::{Action, Binding, Rights};
 use longshore_protocol::codec::WireError;
-use longshore_protocol::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
+use longshore_protocol::limits::{EPOCH_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Column, FromReplica, Group, Listed, PathListed, PathTexts,
+    Announce, Announced, Change, Column, FromReplica, Group, Listed, PathListed, PathTexts,
     PublishersKnown, RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal, TableAnswer,
     ToReplica, Tracker, WatchPaths, WatchPublishers, Write, Written, tag,
 };
-use longshore_protocol::{Decode, Glob, PublisherId, Reader};
+use longshore_protocol::{Decode, Glob, PublisherId, PublisherInfo, Reader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::directory::{
@@ -20,6 +21,7 @@ use crate::directory::{
     PathHashes, PublisherListing, Slot, TablePart, TooManySegments, WatchRefusal,
 };
 use crate::replica_link::now;
+use crate::server::access::{AccessLog, ClientAccess, Publishing};
 
 /// The length of a slice. A step in progress is finished: some microseconds more, and up to some
 /// milliseconds where one change is compared with thousands of watched globs, or where the globs of
@@ -93,7 +95,11 @@ pub(super) enum Request {
     Unwatch {
         watch: u32,
     },
-    Announce(Announce),
+    Announce {
+        announce: Announce,
+        /// Set while what the publisher may no longer hold is removed.
+        revoking: Option<Revoking>,
+    },
     Write {
         id: u64,
         /// Groups that are still unchecked, and the paths of those already checked: a request that
@@ -112,6 +118,15 @@ pub(super) enum Request {
         id: u64,
     },
     Refuse(Refusal),
+}
+
+/// The removal of what a publisher holds and its client may not publish: of registrations of an
+/// earlier link with more rights.
+#[derive(Debug)]
+pub(super) struct Revoking {
+    /// The client's rights when it began.
+    rights: Arc<Rights>,
+    progress: ConfirmProgress,
 }
 
 /// Why a request is refused before it begins.
@@ -172,6 +187,8 @@ pub(super) struct Context<'a> {
     pub(super) client: Client,
     /// The client's role is that of a writer.
     pub(super) writes: bool,
+    pub(super) access: &'a ClientAccess,
+    pub(super) access_log: &'a mut AccessLog,
     /// Computes the answer of [`Request::Status`].
     pub(super) status: &'a dyn Fn(&Directory) -> ReplicaStatus,
     pub(super) writer_ttl: Duration,
@@ -179,6 +196,18 @@ pub(super) struct Context<'a> {
     pub(super) glob_segments: &'a Arc<Semaphore>,
     /// The end of the slice.
     pub(super) until: Instant,
+}
+
+impl Context<'_> {
+    /// The refusal of a request that the client may not make, as it concerns the replica as a whole.
+    fn forbidden_at_server(&mut self, id: u64, action: Action) -> Option<Progress> {
+        if self.access.may_at_server(action) {
+            return None;
+        }
+        self.access_log.refused_at_server(now(), self.access, action);
+        let (code, reason) = (RequestRefusal::Forbidden, self.access.forbidden_at_server(action));
+        Some(Progress::Done(Some(FromReplica::Refused { id, code, reason })))
+    }
 }
 
 /// The result of a slice.
@@ -244,7 +273,7 @@ impl Request {
             ToReplica::Status { id } => Request::Status { id },
             ToReplica::WatchPublishers(watch) => Request::Watch(watch),
             ToReplica::Unwatch { watch, .. } => Request::Unwatch { watch },
-            ToReplica::Announce(announce) => Request::Announce(announce),
+            ToReplica::Announce(announce) => Request::Announce { announce, revoking: None },
             ToReplica::Write(_) => {
                 let (id, groups) = Groups::of(body)?;
                 let unchecked = Some((groups.clone(), 0));
@@ -272,7 +301,10 @@ impl Request {
         match self {
             Request::Resolve { id, paths, at } => resolve(context, *id, paths, at),
             Request::List { id, began, children } => {
-                list(context, *id, began, |directory, out| children.take(directory, STRIDE, out))
+                let scope = &context.access.scope;
+                list(context, *id, began, |directory, out| {
+                    children.take(directory, scope, STRIDE, out)
+                })
             }
             Request::ListMatching { id, began, globs, matching } => {
                 if matching.is_none() {
@@ -291,10 +323,16 @@ impl Request {
                     }
                 }
                 let Some((matching, _)) = matching else { return Progress::Done(None) };
-                list(context, *id, began, |directory, out| matching.take(directory, STRIDE, out))
+                let scope = &context.access.scope;
+                list(context, *id, began, |directory, out| {
+                    matching.take(directory, scope, STRIDE, out)
+                })
             }
             Request::Table { id, began, cells } => table(context, *id, began, cells),
             Request::Status { id } => {
+                if let Some(refused) = context.forbidden_at_server(*id, Action::Inspect) {
+                    return refused;
+                }
                 let status = (context.status)(context.directory);
                 Progress::Done(Some(FromReplica::Status { id: *id, status }))
             }
@@ -306,6 +344,9 @@ impl Request {
             }
             Request::ListPublishers { id, known } => list_publishers(context, *id, known),
             Request::ForgetPublisher { id, publisher } => {
+                if let Some(refused) = context.forbidden_at_server(*id, Action::Operate) {
+                    return refused;
+                }
                 match context.directory.forget(*publisher) {
                     Ok(known) => {
                         Progress::Done(Some(written(*id, true, u64::from(known), Vec::new())))
@@ -317,7 +358,7 @@ impl Request {
                 context.directory.unwatch(context.client, *watch);
                 Progress::Done(None)
             }
-            Request::Announce(announce) => self::announce(context, announce),
+            Request::Announce { announce, revoking } => self::announce(context, announce, revoking),
             Request::Write { id, unchecked, groups, rest, at, done } => {
                 match check(context, unchecked) {
                     Ok(true) => write(context, *id, groups, rest, at, done),
@@ -375,21 +416,32 @@ fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromRep
     FromReplica::Written(Written { id, last, done, refused })
 }
 
-fn resolve(context: &Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
+fn resolve(context: &mut Context<'_>, id: u64, paths: &PathTexts, at: &mut usize) -> Progress {
     let mut builder = AnswerBuilder::default();
+    let (access, stride) = (context.access, context.access.scope.paths_in(STRIDE));
+    let sees_everything = access.scope.is_everything();
     let mut texts = paths.from(*at);
     let mut hashes = [PathHashes::default(); PREFETCH_PATHS];
     for done in 0..ANSWER_PATHS_MAX {
         if builder.members() >= ANSWER_MEMBERS_MAX || builder.bytes() >= ANSWER_BYTES_GOAL {
             break;
         }
-        if done > 0 && done.is_multiple_of(STRIDE) && now() >= context.until {
+        if done > 0 && done.is_multiple_of(stride) && now() >= context.until {
             break;
         }
         if done.is_multiple_of(PREFETCH_PATHS) {
             hashes = context.directory.prefetch(texts.clone());
         }
         let Some(path) = texts.next() else { break };
+        if !sees_everything
+            && let Ok(path) = path.check()
+            && !access.scope.contains(path)
+        {
+            // The same whether it exists or not.
+            context.access_log.refused(now(), access, Action::Resolve, path);
+            builder.answer_not_found();
+            continue;
+        }
         builder.answer(context.directory, path, hashes[done % PREFETCH_PATHS]);
     }
     *at = texts.offset();
@@ -432,7 +484,7 @@ fn table(
     let tracker = *began.get_or_insert_with(|| context.directory.tracker());
     let mut table = TablePart::default();
     let last = loop {
-        if cells.take(context.directory, STRIDE, &mut table) {
+        if cells.take(context.directory, &context.access.scope, STRIDE, &mut table) {
             break true;
         }
         if table.rows.len() + table.columns.len() >= ANSWER_PATHS_MAX || now() >= context.until {
@@ -448,8 +500,9 @@ fn table(
 
 fn list_publishers(context: &Context<'_>, id: u64, known: &mut PublisherListing) -> Progress {
     let mut publishers = Vec::new();
+    let scope = context.access.scope_of_publishers();
     let last = loop {
-        if known.take(context.directory, now(), KNOWN_STRIDE, &mut publishers) {
+        if known.take(context.directory, &scope, now(), KNOWN_STRIDE, &mut publishers) {
             break true;
         }
         if publishers.len() >= ANSWER_PUBLISHERS_MAX || now() >= context.until {
@@ -461,18 +514,111 @@ fn list_publishers(context: &Context<'_>, id: u64, known: &mut PublisherListing)
     if last { Progress::Done(answer) } else { Progress::More(answer) }
 }
 
-fn announce(context: &mut Context<'_>, announce: &Announce) -> Progress {
+fn announce(
+    context: &mut Context<'_>,
+    announce: &Announce,
+    revoking: &mut Option<Revoking>,
+) -> Progress {
+    let Announce { id, publisher, desired } = announce;
     if !context.writes {
-        return refused(announce.id, RequestRefusal::NotAnnounced);
+        return refused(*id, RequestRefusal::NotAnnounced);
     }
-    match context.directory.announce(now(), context.client, &announce.publisher, &announce.desired)
-    {
-        Ok(digests) => Progress::Done(Some(FromReplica::Announced(Announced {
-            id: announce.id,
-            stored: digests,
-            writer_ttl_ms: u64::try_from(context.writer_ttl.as_millis()).unwrap_or(u64::MAX),
-        }))),
-        Err(code) => refused(announce.id, code),
+    let access = context.access;
+    let publishing = access.publishing(publisher.id);
+    if revoking.is_none() {
+        if let Err((code, reason)) = may_announce(context, publisher) {
+            return Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }));
+        }
+        if !publishing.is_everything()
+            && !context.directory.is_vetted(publisher.id, access.rights())
+        {
+            // It takes over at once, so that no earlier link writes any more. The digests to answer
+            // are those of what is left.
+            if let Err(code) = context.directory.announce(now(), context.client, publisher, &[]) {
+                return refused(*id, code);
+            }
+            let (rights, progress) = (access.rights().clone(), ConfirmProgress::default());
+            *revoking = Some(Revoking { rights, progress });
+        }
+    }
+    if let Some(Revoking { progress, .. }) = revoking {
+        match revoke(context, publishing, progress) {
+            Ok(true) => {}
+            Ok(false) => return Progress::More(Some(written(*id, false, 0, Vec::new()))),
+            Err(code) => return refused(*id, code),
+        }
+    }
+    let digests = match context.directory.announce(now(), context.client, publisher, desired) {
+        Ok(digests) => digests,
+        Err(code) => return refused(*id, code),
+    };
+    let since_begin = revoking.as_ref().map_or(access.rights(), |revoking| &revoking.rights);
+    let is_vetted = !publishing.is_everything() && Arc::ptr_eq(since_begin, access.rights());
+    let vetted = is_vetted.then(|| access.rights().clone());
+    context.directory.registered_by(context.client, access.identity.clone(), vetted);
+    Progress::Done(Some(FromReplica::Announced(Announced {
+        id: *id,
+        stored: digests,
+        writer_ttl_ms: u64::try_from(context.writer_ttl.as_millis()).unwrap_or(u64::MAX),
+    })))
+}
+
+/// Whether the client may register as this publisher; the reason is for people.
+fn may_announce(
+    context: &mut Context<'_>,
+    publisher: &PublisherInfo,
+) -> Result<(), (RequestRefusal, String)> {
+    let (access, id, epoch) = (context.access, publisher.id, publisher.epoch.0);
+    if epoch > EPOCH_MAX {
+        let code = RequestRefusal::OverLimit;
+        let limit = format!("epoch {epoch} is over the limit of {EPOCH_MAX}");
+        return Err((code, format!("{code}: {limit}; count the starts of the publisher")));
+    }
+    let why = match access.publishing(id).binding {
+        Binding::Others => format!("publisher {id} belongs to others"),
+        _ if !access.publishes_anything() => {
+            String::from("it has neither `serve` nor `publish` on any path")
+        }
+        Binding::Own => return Ok(()),
+        // It can hold no queues as this publisher, and must not take those of the one before.
+        Binding::Unbound if context.directory.has_missing_queues(id) => format!(
+            "publisher {id} has declared queues, and [publishers] of the policy does not name it"
+        ),
+        Binding::Unbound => match context.directory.owner(id) {
+            Some(owner) if *owner != access.identity => format!(
+                "another identity has registered as publisher {id}; \
+                 name its owner in [publishers] of the policy"
+            ),
+            _ => return Ok(()),
+        },
+    };
+    context.access_log.announcement_refused(now(), access, id, &why);
+    let code = RequestRefusal::Forbidden;
+    Err((code, format!("{code} to {} to register: {why}", access.who())))
+}
+
+/// Removes what the publisher may no longer hold. False if there is more to check.
+fn revoke(
+    context: &mut Context<'_>,
+    publishing: Publishing<'_>,
+    progress: &mut ConfirmProgress,
+) -> Result<bool, RequestRefusal> {
+    let slot = context.directory.writer(context.client)?;
+    let (access, log) = (context.access, &mut *context.access_log);
+    let mut allows = |kind, path: &str, default| {
+        let allowed = publishing.allows(kind, path, default);
+        if !allowed {
+            log.refused(now(), access, Publishing::action(kind), path);
+        }
+        allowed
+    };
+    loop {
+        if context.directory.revoke(slot, progress, publishing.paths_in(STRIDE), &mut allows) {
+            return Ok(true);
+        }
+        if now() >= context.until {
+            return Ok(false);
+        }
     }
 }
 
@@ -515,6 +661,9 @@ fn write(
         Ok(slot) => slot,
         Err(code) => return refused(id, code),
     };
+    let access = context.access;
+    let publishing = access.publishing(context.directory.publisher_at(slot));
+    let (everything, cost) = (publishing.is_everything(), publishing.cost());
     let (mut refusals, mut refusals_bytes, mut steps) = (Vec::new(), 0, 0);
     let (mut hashes, mut prefetched) = ([PathHashes::default(); PREFETCH_PATHS], 0);
     loop {
@@ -535,13 +684,23 @@ fn write(
         }
         let path_hashes = hashes[prefetched];
         prefetched = (prefetched + 1) % PREFETCH_PATHS;
-        let outcome = context.directory.write(slot, group.change, &group.terms, path, path_hashes);
+        let (kind, default) = (group.terms.kind, group.change == Change::PublishDefault);
+        let outcome = if !everything
+            && group.change.publishes()
+            && let Ok(path) = path.check()
+            && !publishing.allows(kind, path, default)
+        {
+            context.access_log.refused(now(), access, Publishing::action(kind), path);
+            Err(publishing.refusal(kind, path, default))
+        } else {
+            context.directory.write(slot, group.change, &group.terms, path, path_hashes)
+        };
         if let Err(reason) = outcome {
             refusals_bytes += reason.len();
             refusals.push(RefusedPath { place: u32::try_from(*done).unwrap_or(u32::MAX), reason });
         }
         (*at, *done) = (after, *done + 1);
-        steps += 1 + context.directory.spent();
+        steps += 1 + context.directory.spent() + if everything { 0 } else { cost };
         let over = steps >= STRIDE && now() >= context.until;
         steps %= STRIDE;
         if over || refusals.len() >= ANSWER_PATHS_MAX || refusals_bytes >= LISTED_BYTES_GOAL {

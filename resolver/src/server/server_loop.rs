@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use longshore_access::Rights;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
 use longshore_transport::{LinkSender, LogLimit, SendError, SlotsHandle};
@@ -16,6 +17,7 @@ use tokio::task::AbortHandle;
 
 use crate::directory::{Client, Directory, Push};
 use crate::replica_link::{now, until};
+use crate::server::access::{AccessLog, ClientAccess};
 use crate::server::known_publishers_file::KnownPublishers;
 use crate::server::limits::Limits;
 use crate::server::memory::resident_bytes;
@@ -82,6 +84,13 @@ pub(super) enum Event {
         client: Client,
         sender: LinkSender,
         writes: bool,
+        access: Arc<ClientAccess>,
+    },
+    /// The client has other rights from now on: the policy has changed. If it has lost some, its
+    /// link ends, too.
+    Rights {
+        client: Client,
+        rights: Arc<Rights>,
     },
     Frame {
         client: Client,
@@ -106,17 +115,17 @@ pub(super) enum Event {
 }
 
 /// The parts of the status that the directory does not know.
-struct StatusContext<'a> {
-    name: &'a str,
-    connections: u64,
-    uptime: Duration,
-    slice_max: Duration,
-    requests: &'a Cell<RequestCounts>,
-    slots: Option<&'a SlotsHandle>,
+pub(super) struct StatusContext<'a> {
+    pub(super) name: &'a str,
+    pub(super) connections: u64,
+    pub(super) uptime: Duration,
+    pub(super) slice_max: Duration,
+    pub(super) requests: &'a Cell<RequestCounts>,
+    pub(super) slots: Option<&'a SlotsHandle>,
 }
 
 impl StatusContext<'_> {
-    fn status(&self, directory: &Directory) -> ReplicaStatus {
+    pub(super) fn status(&self, directory: &Directory) -> ReplicaStatus {
         ReplicaStatus {
             name: self.name.to_owned(),
             incarnation: directory.incarnation(),
@@ -162,6 +171,7 @@ pub(super) struct ServerLoop {
     clock_read_at: Instant,
     /// Limits the log lines about stalls.
     stall_log: LogLimit,
+    access_log: AccessLog,
     sleep_detector: SleepDetector,
     /// There is more to sweep.
     pub(super) sweeping: bool,
@@ -186,6 +196,7 @@ pub(super) struct ServerLoop {
 struct ClientState {
     sender: LinkSender,
     writes: bool,
+    access: Arc<ClientAccess>,
     /// Requests that wait, without the part of the first frame that was already decoded.
     frames: VecDeque<(Messages, OwnedSemaphorePermit)>,
     /// The request in progress.
@@ -246,6 +257,7 @@ impl ServerLoop {
             started: now(),
             clock_read_at: now(),
             stall_log: LogLimit::new(1, STALL_LOG_PERIOD),
+            access_log: AccessLog::new(),
             sleep_detector: SleepDetector::new(ClockReading::take()),
             sweeping: false,
             first_pushes: VecDeque::new(),
@@ -334,10 +346,12 @@ impl ServerLoop {
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Joined { client, sender, writes } => {
+            Event::Joined { client, sender, writes, access } => {
+                self.directory.set_scope(client, access.scope.clone());
                 let state = ClientState {
                     sender,
                     writes,
+                    access,
                     frames: VecDeque::new(),
                     request: None,
                     in_turn_queue: false,
@@ -346,6 +360,13 @@ impl ServerLoop {
                     slow_reader: None,
                 };
                 self.clients.insert(client, state);
+            }
+            Event::Rights { client, rights } => {
+                if let Some(state) = self.clients.get_mut(&client) {
+                    state.access = Arc::new(state.access.with_rights(rights));
+                    self.directory.set_scope(client, state.access.scope.clone());
+                    self.directory.rights_changed(client);
+                }
             }
             Event::Frame { client, messages, at, permit } => {
                 self.directory.record_activity(client, at);
@@ -458,7 +479,10 @@ impl ServerLoop {
         let begun = now();
         // A publisher whose writes are waiting here is not silent.
         self.directory.record_activity(client, begun);
+        let access = state.access.clone();
         let mut context = Context {
+            access: &access,
+            access_log: &mut self.access_log,
             writer_ttl: self.directory.writer_ttl(),
             directory: &mut self.directory,
             client,

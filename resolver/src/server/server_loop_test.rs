@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longshore_access::Policy;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{
-    Change, FromReplica, ToReplica, WatchPaths, WatchPublishers,
+    Change, FromReplica, PathAnswer, Resolve, ToReplica, WatchPaths, WatchPublishers,
 };
 use longshore_protocol::{
     Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Role, SessionId,
@@ -16,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::Cluster;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
+use crate::server::access::ClientAccess;
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, Event, SWEPT_PER_PASS_MAX, ServerLoop};
 use crate::sleep_detector::fake_sleep;
 
@@ -296,7 +298,8 @@ impl SlowWatcher {
             scenario.server_loop.directory.change(slot, Change::Publish, &path).unwrap();
         }
         let TestLink { sender, receiver, open_ends } = test_link().await;
-        let joined = Event::Joined { client: WATCHER, sender: sender.clone(), writes: false };
+        let (client, access) = (WATCHER, ClientAccess::everything().into());
+        let joined = Event::Joined { client, sender: sender.clone(), writes: false, access };
         scenario.events.send(joined).await.unwrap();
         let watch = WatchPublishers { id: 1, watch: 1, glob: Glob::new("/**").unwrap() };
         scenario.ask(WATCHER, ToReplica::WatchPublishers(watch)).await;
@@ -416,7 +419,8 @@ async fn requests_are_counted_by_kind_and_refused_ones_separately() {
     let mut scenario = Scenario::begin(true);
     let TestLink { sender, receiver: _receiver, open_ends: _open_ends } = test_link().await;
     for (client, writes) in [(WATCHER, false), (Client(1), true)] {
-        let joined = Event::Joined { client, sender: sender.clone(), writes };
+        let (sender, access) = (sender.clone(), ClientAccess::everything().into());
+        let joined = Event::Joined { client, sender, writes, access };
         scenario.events.send(joined).await.unwrap();
     }
     scenario.pass().await;
@@ -442,7 +446,8 @@ async fn while_a_replica_warms_writers_get_most_of_the_turns() {
         // The readers come first.
         for number in readers.chain(writers) {
             let (client, sender, writes) = (Client(number), sender.clone(), number < 100);
-            scenario.events.send(Event::Joined { client, sender, writes }).await.unwrap();
+            let access = ClientAccess::everything().into();
+            scenario.events.send(Event::Joined { client, sender, writes, access }).await.unwrap();
             scenario.ask(client, ToReplica::Status { id: number }).await;
         }
         for _ in 0..12 {
@@ -473,4 +478,55 @@ async fn a_client_with_a_new_change_waits_for_one_walk_only() {
             (0, 64 - round)
         );
     }
+}
+
+/// The access of a client that may resolve these paths.
+fn resolves(paths: &[&str]) -> ClientAccess {
+    let rule = format!("[[allow]]\nwho = [\"anonymous\"]\ndo = [\"resolve\"]\npaths = {paths:?}");
+    let rights = Policy::parse(&rule).unwrap().rights(None);
+    ClientAccess::everything().with_rights(rights.into())
+}
+
+#[tokio::test]
+async fn a_grown_right_takes_effect_without_another_link() {
+    let mut scenario = Scenario::begin(true);
+    let slot = scenario.server_loop.directory.writer(Client(1)).unwrap();
+    let both = ["/a/1", "/b/1"].map(|text| Path::new(text).unwrap());
+    for path in &both {
+        scenario.server_loop.directory.change(slot, Change::Publish, path).unwrap();
+    }
+    let TestLink { sender, mut receiver, open_ends: _open_ends } = test_link().await;
+    let access = resolves(&["/a/**"]).into();
+    let joined = Event::Joined { client: WATCHER, sender, writes: false, access };
+    scenario.events.send(joined).await.unwrap();
+    let globs = vec![Glob::new("/*/1").unwrap()];
+    scenario.ask(WATCHER, ToReplica::WatchPaths(WatchPaths { id: 1, watch: 2, globs })).await;
+    let question = || ToReplica::Resolve(Resolve { id: 3, paths: both.iter().collect() });
+    scenario.ask(WATCHER, question()).await;
+    let mut sees = async |scenario: &mut Scenario, messages| {
+        let (mut watched, mut resolved, mut received) = (Vec::new(), Vec::new(), 0);
+        while received < messages {
+            scenario.pass_for_work().await;
+            for answer in answers(&mut receiver).await {
+                received += 1;
+                match answer {
+                    FromReplica::PathSnapshot(all) => {
+                        assert!(all.first && all.last);
+                        watched = all.paths.iter().map(|listed| listed.path.clone()).collect();
+                        watched.sort();
+                    }
+                    FromReplica::Resolved(answer) => resolved = answer.answers,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        let found = resolved.iter().map(|answer| *answer != PathAnswer::NotFound).collect();
+        (watched, found)
+    };
+    assert_eq!(sees(&mut scenario, 2).await, (vec![both[0].clone()], vec![true, false]));
+
+    let grown = Event::Rights { client: WATCHER, rights: resolves(&["/**"]).rights().clone() };
+    scenario.events.send(grown).await.unwrap();
+    scenario.ask(WATCHER, question()).await;
+    assert_eq!(sees(&mut scenario, 2).await, (both.to_vec(), vec![true, true]));
 }

@@ -21,6 +21,7 @@ use longshore_protocol::{
 use tokio::sync::Semaphore;
 
 use crate::directory::{Client, Directory, Rules};
+use crate::server::access::{AccessLog, ClientAccess};
 use crate::server::request::{Context, GLOB_SEGMENTS_MAX, Progress, Request};
 
 const PATHS: usize = 10_000;
@@ -63,9 +64,19 @@ fn answers_of(directory: &mut Directory, client: Client, mut job: Request) -> Ve
     let status = |_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let until = Instant::now();
     let glob_segments = &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX));
+    let (access, access_log) = (&ClientAccess::everything(), &mut AccessLog::new());
     let (status, writer_ttl) = (&status, TTL);
-    let mut context =
-        Context { directory, client, writes: true, status, writer_ttl, glob_segments, until };
+    let mut context = Context {
+        directory,
+        client,
+        writes: true,
+        access,
+        access_log,
+        status,
+        writer_ttl,
+        glob_segments,
+        until,
+    };
     let mut answers = Vec::new();
     loop {
         match job.slice(&mut context) {
@@ -146,9 +157,19 @@ async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
     let until = Instant::now() + TTL;
     let (directory, client) = (&mut directory, Client(2));
     let glob_segments = &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX));
+    let (access, access_log) = (&ClientAccess::everything(), &mut AccessLog::new());
     let (status, writer_ttl) = (&status, TTL);
-    let mut context =
-        Context { directory, client, writes: false, status, writer_ttl, glob_segments, until };
+    let mut context = Context {
+        directory,
+        client,
+        writes: false,
+        access,
+        access_log,
+        status,
+        writer_ttl,
+        glob_segments,
+        until,
+    };
     let ask = Resolve { id: 8, paths: paths.iter().collect() };
     let (mut job, mut answered, mut over) = (job(&ToReplica::Resolve(ask)), 0, false);
     while !over {
@@ -182,8 +203,18 @@ fn a_listing_beyond_the_budget_of_segments_is_refused_until_another_ends() {
     let status = &|_: &Directory| -> ReplicaStatus { unreachable!("no test requests it") };
     let (directory, until) = (&mut directory, Instant::now());
     let (client, writes, writer_ttl) = (Client(2), false, TTL);
-    let mut context =
-        Context { directory, client, writes, status, writer_ttl, glob_segments, until };
+    let (access, access_log) = (&ClientAccess::everything(), &mut AccessLog::new());
+    let mut context = Context {
+        directory,
+        client,
+        writes,
+        access,
+        access_log,
+        status,
+        writer_ttl,
+        glob_segments,
+        until,
+    };
     let first = job(&ask);
     let others = glob_segments.clone().try_acquire_many_owned(1).unwrap();
     let mut busy = |mut job: Request| match job.slice(&mut context) {

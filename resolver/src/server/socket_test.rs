@@ -1,8 +1,10 @@
 //! Replicas and clients over real sockets, on loopback, with shortened times.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use longshore_access::{AccessControl, Policy};
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
 use longshore_protocol::{
@@ -17,8 +19,8 @@ use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
-    CheckedTerms, Cluster, PathAnswer, ReadClient, ReplicaStopped, ResolverServer, ServerOptions,
-    WriteClient,
+    CheckedTerms, Cluster, PathAnswer, PathEvent, ReadClient, ReplicaStopped, ResolverServer,
+    ServerOptions, WriteClient,
 };
 
 /// Longer than any step here takes, on a machine that is busy with other things.
@@ -271,4 +273,61 @@ async fn a_request_of_a_later_version_is_refused_and_unknown_messages_are_skippe
     };
     assert_eq!(*code, RequestRefusal::UnknownRequest);
     assert!(reason.contains("tag 69"), "{reason}");
+}
+
+/// A policy for clients without an identity, who own publisher 1.
+fn policy(resolve: &[&str], serve: &[&str]) -> Option<Policy> {
+    let id = PublisherId([1; 16]);
+    let rule = |action: &str, paths: &[&str]| {
+        format!("[[allow]]\nwho = [\"anonymous\"]\ndo = [{action:?}]\npaths = {paths:?}\n")
+    };
+    let rules = rule("resolve", resolve) + &rule("serve", serve);
+    let text = format!("publishers.\"{id}\" = [\"anonymous\"]\n{rules}");
+    Some(Policy::parse(&text).unwrap())
+}
+
+#[tokio::test]
+async fn a_change_of_the_policy_reaches_open_links_and_published_paths() {
+    let control = AccessControl::new(policy(&["/a/**"], &["/**"]), None);
+    let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), |options| {
+        options.access_control = control.clone();
+    });
+    let replica = replica.await;
+    let cluster = cluster([&replica]);
+    let (writer, stranger, reader) = (writer(&cluster, 1), writer(&cluster, 2), reader(&cluster));
+    for text in ["/a/1", "/b/1", "/b/2"] {
+        writer.publish(path(text), &CheckedTerms::default());
+    }
+    stranger.publish(path("/a/2"), &CheckedTerms::default());
+    in_time(writer.flushed(1)).await;
+    // A publisher that the policy does not name holds no queues.
+    in_time(stranger.flushed(1)).await;
+    assert_eq!(stranger.status()[0].refused, 1);
+
+    let mut watch = reader.watch_paths(vec![glob("/**")]);
+    let mut watched = BTreeSet::new();
+    let mut watched_are = async |expected: &[&str]| {
+        let expected: BTreeSet<Path> = expected.iter().map(|text| path(text)).collect();
+        while watched != expected {
+            match in_time(watch.next()).await.unwrap() {
+                PathEvent::Now(listed) => watched.insert(listed.path),
+                PathEvent::Gone(path) => watched.remove(&path),
+                _ => continue,
+            };
+        }
+    };
+    watched_are(&["/a/1"]).await;
+    let status = in_time(reader.replica_status()).await.remove(0).1.unwrap_err();
+    assert!(status.contains("to inspect /sys"), "{status}");
+
+    control.replace(policy(&["/a/**", "/b/**"], &["/**"]), None);
+    watched_are(&["/a/1", "/b/1", "/b/2"]).await;
+    // Its link is cut; when it is back, its path is gone, and refused.
+    control.replace(policy(&["/a/**", "/b/**"], &["/a/**", "/b/1"]), None);
+    watched_are(&["/a/1", "/b/1"]).await;
+    while writer.status()[0].refused == 0 {
+        in_time(tokio::time::sleep(Duration::from_millis(5))).await;
+    }
+    in_time(writer.flushed(1)).await;
+    replica.kill().await;
 }

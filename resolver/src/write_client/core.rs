@@ -87,8 +87,8 @@ pub(super) enum Action {
     Confirm { request: u64 },
     /// Remove everything of the publisher.
     Clear { request: u64 },
-    /// For the log: an attempt has failed.
-    Failed { why: String, degraded: bool, again: Instant },
+    /// For the log: an attempt has failed, or the replica has refused the publisher.
+    Failed { why: String, refused: bool, degraded: bool, again: Instant },
     /// For the log: the replica refuses a path.
     PathRefused { path: Path, reason: String },
     /// The publisher has stopped, as far as this replica is concerned.
@@ -195,7 +195,7 @@ impl WriteCore {
         self.summary = summary;
         match event {
             Event::Linked => self.linked(now, desired),
-            Event::Unlinked { why } => self.failed(now, why),
+            Event::Unlinked { why } => self.failed(now, why, false),
             Event::Received(message) => self.received(now, desired, message),
             Event::Close => self.close(now),
             Event::Tick => {}
@@ -356,9 +356,13 @@ impl WriteCore {
                 }
                 self.announce(now, desired, 0);
             }
-            FromReplica::Refused { reason, .. } => {
+            FromReplica::Refused { code, reason, .. } => {
                 self.actions.push(Action::Close);
-                self.failed(now, reason);
+                if code == RequestRefusal::Forbidden {
+                    // Nothing changes before the policy does: it is degraded at once.
+                    self.failures = self.failures.max(self.timing.tries);
+                }
+                self.failed(now, reason, true);
             }
             FromReplica::Resolved(_)
             | FromReplica::Listed(_)
@@ -473,8 +477,8 @@ impl WriteCore {
         }
     }
 
-    /// An attempt has failed. Everything that the replica lacks stays recorded.
-    fn failed(&mut self, now: Instant, why: String) {
+    /// An attempt has failed, or was refused. Everything that the replica lacks stays recorded.
+    fn failed(&mut self, now: Instant, why: String, refused: bool) {
         if matches!(self.state, State::Waiting { .. } | State::Closed) {
             return;
         }
@@ -501,7 +505,7 @@ impl WriteCore {
         };
         self.last_error = Some(why.clone());
         self.state = State::Waiting { until: again };
-        self.actions.push(Action::Failed { why, degraded, again });
+        self.actions.push(Action::Failed { why, refused, degraded, again });
     }
 
     /// Requests in flight may not have arrived: the next comparison shows.
@@ -549,7 +553,7 @@ impl WriteCore {
                 {
                     let silent = now.saturating_duration_since(since);
                     self.actions.push(Action::Close);
-                    self.failed(now, format!("no answer for {silent:?}"));
+                    self.failed(now, format!("no answer for {silent:?}"), false);
                     return;
                 }
                 let beats = linked.announced && !self.closing;

@@ -93,11 +93,12 @@ impl ClientTask {
             }
             Action::Confirm { request: id } => self.send(ToReplica::Confirm { id }),
             Action::Clear { request: id } => self.send(ToReplica::Clear { id }),
-            Action::Failed { why, degraded, again } => {
+            Action::Failed { why, refused, degraded, again } => {
                 let again_in = again.saturating_duration_since(now());
+                let what = if refused { "refuses this publisher" } else { "is not reached" };
                 tracing::warn!(
                     %replica, degraded, ?again_in,
-                    "a resolver replica is not reached: {why}"
+                    "a resolver replica {what}: {why}"
                 );
             }
             Action::PathRefused { path, reason } => {

@@ -168,6 +168,8 @@ codes! {
                    try another replica, or later";
         /// Only a publisher that is missing can be forgotten.
         StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";
+        /// The replica's policy does not allow it; the reason names the missing right.
+        Forbidden = 10, "Forbidden: the replica's policy does not allow it";
     }
 }
 

@@ -37,17 +37,19 @@ fn listings_of_warming_replicas_are_merged() {
 
 #[test]
 fn a_refused_request_fails_without_effect_on_the_link() {
-    let mut scenario = Scenario::new(2, 7);
-    scenario.ask(1, 1);
-    scenario.ask(2, 1);
-    scenario.linked();
-    let (id, _) = scenario.requests.remove(0);
-    let (code, reason) = (RequestRefusal::Malformed, String::from("malformed"));
-    scenario.received(FromReplica::Refused { id, code, reason });
-    assert!(matches!(scenario.only_answer(), Err(ReadError::Refused { .. })));
-    scenario.answer(true, FOUND);
-    assert_eq!(scenario.complete().1, [found(false)]);
-    assert_eq!(scenario.dialled.len(), 1);
+    for code in [RequestRefusal::Malformed, RequestRefusal::Forbidden] {
+        let mut scenario = Scenario::new(2, 7);
+        scenario.ask(1, 1);
+        scenario.ask(2, 1);
+        scenario.linked();
+        let (id, _) = scenario.requests.remove(0);
+        scenario.received(FromReplica::Refused { id, code, reason: String::from("why") });
+        let refused = scenario.only_answer();
+        assert!(matches!(refused, Err(ReadError::Refused { reason, .. }) if reason == "why"));
+        scenario.answer(true, FOUND);
+        assert_eq!(scenario.complete().1, [found(false)]);
+        assert_eq!(scenario.dialled.len(), 1);
+    }
 }
 
 fn table(

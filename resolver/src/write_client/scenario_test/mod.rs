@@ -40,6 +40,8 @@ struct Scenario {
     replica: Option<Replica>,
     /// It accepts links and requests, and answers none.
     hangs: bool,
+    /// Its policy refuses the publisher.
+    forbids: bool,
     epoch: u64,
     link: Client,
     linked: bool,
@@ -106,6 +108,7 @@ impl Scenario {
             core: WriteCore::new(now, ResolverTiming::default(), seed),
             replica: None,
             hangs: false,
+            forbids: false,
             epoch: 1,
             link: Client(0),
             linked: false,
@@ -223,6 +226,7 @@ impl Scenario {
         replica.tick(self.now);
         replica.record_activity(self.link, self.now);
         let answer = match message {
+            ToReplica::Announce(_) if self.forbids => Err(RequestRefusal::Forbidden),
             ToReplica::Announce(Announce { desired, .. }) => {
                 let digests = replica.announce(self.now, self.link, self.epoch, &desired);
                 let writer_ttl_ms = (2 * HALF_TTL).as_millis() as u64;

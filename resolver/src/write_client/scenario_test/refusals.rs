@@ -36,6 +36,21 @@ fn a_refused_path_is_sent_again_with_the_heartbeat_without_affecting_others() {
     assert!(scenario.is_in_sync());
 }
 
+#[test]
+fn a_forbidden_publisher_tries_again_with_the_heartbeat_only() {
+    let mut scenario = Scenario::new(7);
+    scenario.forbids = true;
+    scenario.set_desired(keys(10), true);
+    scenario.pass(4 * HALF_TTL);
+    assert_eq!(scenario.failures, [(true, HALF_TTL); 5]);
+    assert_eq!(scenario.sent, [Sent::Announce; 5]);
+    assert_eq!(scenario.core.last_error(), Some("Forbidden"));
+    // The policy changes.
+    scenario.forbids = false;
+    scenario.pass(HALF_TTL);
+    assert!(scenario.is_in_sync() && !scenario.is_degraded());
+}
+
 /// Refuses one path of a thousand, and all of one bucket.
 fn refuses(hash: KeyHash) -> bool {
     hash.bits().is_multiple_of(1_000) || hash.bucket(16) == 3
