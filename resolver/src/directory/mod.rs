@@ -30,6 +30,7 @@ mod terms;
 mod text;
 mod trackers;
 mod tree;
+mod vetting;
 mod walks;
 mod watches;
 
@@ -45,15 +46,13 @@ mod missing_publishers_test;
 mod model_test;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_access::{Identity, Rights};
 use longshore_protocol::limits::{PUBLISHERS_PER_PATH_MAX, TERMS_MAX};
 use longshore_protocol::messages::resolver::{
     Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
 };
-use longshore_protocol::{Incarnation, PublicationKind, PublisherId, PublisherInfo, Terms};
+use longshore_protocol::{Incarnation, PublisherInfo, Terms};
 
 pub(crate) use globs::{GlobWalk, TooManySegments};
 pub(crate) use index::PathHashes;
@@ -68,7 +67,7 @@ pub(crate) use tree::PREFETCH_PATHS;
 use index::PathHasher;
 use missing_publishers::MissingPublishers;
 use paths::Paths;
-use publishers::{Publisher, PublisherTable};
+use publishers::PublisherTable;
 use pushes::Snapshot;
 use registrations::{EntryHasher, Registration};
 use stall_allowance::StallAllowance;
@@ -370,81 +369,6 @@ impl Directory {
             self.confirmed(announced.slot, true);
         }
         Ok(answer)
-    }
-
-    /// Whether these rights allow all that a publisher holds, as far as is known.
-    pub(crate) fn is_vetted(&self, publisher: PublisherId, rights: &Arc<Rights>) -> bool {
-        let Some(slot) = self.publishers.find(publisher) else { return true };
-        let Publisher { vetted, registrations, .. } = &self.publishers[slot];
-        let same = |by: &Arc<Rights>| Arc::ptr_eq(by, rights) || by == rights;
-        registrations.len() == 0 || vetted.as_ref().is_some_and(same)
-    }
-
-    /// The client has announced its publisher: this identity registered last. Set `vetted` if these
-    /// rights allow all that the publisher holds and will write.
-    pub(crate) fn registered_by(
-        &mut self,
-        client: Client,
-        owner: Option<Arc<Identity>>,
-        vetted: Option<Arc<Rights>>,
-    ) {
-        if let Ok(slot) = self.writer(client) {
-            let publisher = &mut self.publishers[slot];
-            (publisher.owner, publisher.vetted) = (owner, vetted);
-        }
-    }
-
-    /// The client may write more from now on, or less.
-    pub(crate) fn rights_changed(&mut self, client: Client) {
-        if let Ok(slot) = self.writer(client) {
-            self.publishers[slot].vetted = None;
-        }
-    }
-
-    /// The identity that registered as a visible publisher last. `None` if there is none; an inner
-    /// `None` is a client without an identity.
-    pub(crate) fn owner(&self, publisher: PublisherId) -> Option<&Option<Arc<Identity>>> {
-        let slot = self.publishers.find(publisher)?;
-        Some(&self.publishers[slot].owner)
-    }
-
-    /// The id of a publisher.
-    pub(crate) fn publisher_at(&self, slot: Slot) -> PublisherId {
-        self.publishers[slot].info.id
-    }
-
-    /// Removes what a publisher holds and `allows` does not accept, within `budget` steps. True when
-    /// all is done. The publisher was announced without digests before, and has written nothing
-    /// since; all calls share one `progress`.
-    pub(crate) fn revoke(
-        &mut self,
-        slot: Slot,
-        progress: &mut ConfirmProgress,
-        budget: usize,
-        allows: &mut impl FnMut(PublicationKind, &str, bool) -> bool,
-    ) -> bool {
-        let mut steps = 0;
-        while steps < budget {
-            if let Some(registration) = progress.stale.pop() {
-                let terms = self.paths.sets.terms(self.paths.set(registration), slot);
-                if let Some(terms) = terms
-                    && let Some(path) = self.paths.path(registration.node)
-                {
-                    let kind = self.paths.sets.terms_table.get(terms).kind;
-                    if !allows(kind, path.as_str(), registration.default) {
-                        self.unpublish(slot, registration, path.as_str());
-                    }
-                }
-                steps += 1 + self.spent();
-                continue;
-            }
-            let ConfirmProgress { next, stale } = progress;
-            let Some(compared) = self.publishers[slot].registrations.stale(next, stale) else {
-                return true;
-            };
-            steps += 1 + compared / MOVED_PER_STEP;
-        }
-        false
     }
 
     /// A message of this client arrived at `at`: its publisher is alive.

@@ -1,6 +1,7 @@
 //! A replica as a service.
 
 mod access;
+mod announcing;
 mod connection;
 mod known_publishers_file;
 mod limits;

@@ -671,8 +671,14 @@ fn a_publisher_that_returns_with_fewer_rights_loses_the_paths_of_the_others() {
         let announce = Announce { id: 1, publisher: info(2, 1), desired: vec![digest(&left)] };
         assert_eq!(replica.ask(client, access, ToReplica::Announce(announce)).len(), 1);
     }
-    // After a change of its rights it is.
+    // A right that its link had for a while, and what it published with it, go with the link.
     replica.directory.rights_changed(Client(10));
+    assert!(replica.write(Client(10), &before, Change::Publish, QUEUE, &["/jobs/50"]).is_empty());
+    assert!(held(&mut replica).contains("/jobs/50"));
+    replica.directory.client_gone(Client(10));
+    replica.announce(Client(10), &after, info(2, 1), desired.clone()).unwrap();
+    assert_eq!(held(&mut replica), left);
+
     let fewer = access("me", &allow(&["serve"], &["/jobs/7"]));
     let stored = replica.announce(Client(10), &fewer, info(2, 1), desired).unwrap();
     let left: BTreeSet<String> = ["/jobs/7", "/v/load"].map(String::from).into();

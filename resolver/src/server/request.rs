@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use longshore_access::{Action, Binding, Rights};
+use longshore_access::Action;
 use longshore_protocol::codec::WireError;
-use longshore_protocol::limits::{EPOCH_MAX, RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
+use longshore_protocol::limits::{RESOLVER_BATCH_PATHS_MAX, RESOLVER_GROUPS_MAX};
 use longshore_protocol::messages::resolver::{
-    Announce, Announced, Change, Column, FromReplica, Group, Listed, PathListed, PathTexts,
-    PublishersKnown, RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal, TableAnswer,
-    ToReplica, Tracker, WatchPaths, WatchPublishers, Write, Written, tag,
+    Announce, Change, Column, FromReplica, Group, Listed, PathListed, PathTexts, PublishersKnown,
+    RefusedPath, ReplicaStatus, RequestCounts, RequestRefusal, TableAnswer, ToReplica, Tracker,
+    WatchPaths, WatchPublishers, Write, Written, tag,
 };
-use longshore_protocol::{Decode, Glob, PublisherId, PublisherInfo, Reader};
+use longshore_protocol::{Decode, Glob, PublisherId, Reader};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::directory::{
@@ -22,13 +22,14 @@ use crate::directory::{
 };
 use crate::replica_link::now;
 use crate::server::access::{AccessLog, ClientAccess, Publishing};
+use crate::server::announcing::{self, Revoking};
 
 /// The length of a slice. A step in progress is finished: some microseconds more, and up to some
 /// milliseconds where one change is compared with thousands of watched globs, or where the globs of
 /// a listing expand to tens of thousands of segments.
 pub(super) const SLICE: Duration = Duration::from_millis(2);
 /// Paths between two reads of the clock.
-const STRIDE: usize = 64;
+pub(super) const STRIDE: usize = 64;
 /// Publishers between two reads, each with up to 128 declared paths of 1 KiB.
 const KNOWN_STRIDE: usize = 4;
 /// Most publishers in one message of an answer: at most 8 MiB of the 20 MiB of a frame.
@@ -118,15 +119,6 @@ pub(super) enum Request {
         id: u64,
     },
     Refuse(Refusal),
-}
-
-/// The removal of what a publisher holds and its client may not publish: of registrations of an
-/// earlier link with more rights.
-#[derive(Debug)]
-pub(super) struct Revoking {
-    /// The client's rights when it began.
-    rights: Arc<Rights>,
-    progress: ConfirmProgress,
 }
 
 /// Why a request is refused before it begins.
@@ -358,7 +350,9 @@ impl Request {
                 context.directory.unwatch(context.client, *watch);
                 Progress::Done(None)
             }
-            Request::Announce { announce, revoking } => self::announce(context, announce, revoking),
+            Request::Announce { announce, revoking } => {
+                announcing::announce(context, announce, revoking)
+            }
             Request::Write { id, unchecked, groups, rest, at, done } => {
                 match check(context, unchecked) {
                     Ok(true) => write(context, *id, groups, rest, at, done),
@@ -385,7 +379,7 @@ fn count(counts: &Cell<RequestCounts>, one: impl FnOnce(&mut RequestCounts)) {
     counts.set(changed);
 }
 
-fn refused(id: u64, code: RequestRefusal) -> Progress {
+pub(super) fn refused(id: u64, code: RequestRefusal) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason: code.to_string() }))
 }
 
@@ -412,7 +406,7 @@ fn over_limit(id: u64, limit: &TooManySegments) -> Progress {
     Progress::Done(Some(FromReplica::Refused { id, code, reason }))
 }
 
-fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromReplica {
+pub(super) fn written(id: u64, last: bool, done: u64, refused: Vec<RefusedPath>) -> FromReplica {
     FromReplica::Written(Written { id, last, done, refused })
 }
 
@@ -512,114 +506,6 @@ fn list_publishers(context: &Context<'_>, id: u64, known: &mut PublisherListing)
     let some = PublishersKnown { id, last, publishers };
     let answer = Some(FromReplica::PublishersKnown(some));
     if last { Progress::Done(answer) } else { Progress::More(answer) }
-}
-
-fn announce(
-    context: &mut Context<'_>,
-    announce: &Announce,
-    revoking: &mut Option<Revoking>,
-) -> Progress {
-    let Announce { id, publisher, desired } = announce;
-    if !context.writes {
-        return refused(*id, RequestRefusal::NotAnnounced);
-    }
-    let access = context.access;
-    let publishing = access.publishing(publisher.id);
-    if revoking.is_none() {
-        if let Err((code, reason)) = may_announce(context, publisher) {
-            return Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }));
-        }
-        if !publishing.is_everything()
-            && !context.directory.is_vetted(publisher.id, access.rights())
-        {
-            // It takes over at once, so that no earlier link writes any more. The digests to answer
-            // are those of what is left.
-            if let Err(code) = context.directory.announce(now(), context.client, publisher, &[]) {
-                return refused(*id, code);
-            }
-            let (rights, progress) = (access.rights().clone(), ConfirmProgress::default());
-            *revoking = Some(Revoking { rights, progress });
-        }
-    }
-    if let Some(Revoking { progress, .. }) = revoking {
-        match revoke(context, publishing, progress) {
-            Ok(true) => {}
-            Ok(false) => return Progress::More(Some(written(*id, false, 0, Vec::new()))),
-            Err(code) => return refused(*id, code),
-        }
-    }
-    let digests = match context.directory.announce(now(), context.client, publisher, desired) {
-        Ok(digests) => digests,
-        Err(code) => return refused(*id, code),
-    };
-    let since_begin = revoking.as_ref().map_or(access.rights(), |revoking| &revoking.rights);
-    let is_vetted = !publishing.is_everything() && Arc::ptr_eq(since_begin, access.rights());
-    let vetted = is_vetted.then(|| access.rights().clone());
-    context.directory.registered_by(context.client, access.identity.clone(), vetted);
-    Progress::Done(Some(FromReplica::Announced(Announced {
-        id: *id,
-        stored: digests,
-        writer_ttl_ms: u64::try_from(context.writer_ttl.as_millis()).unwrap_or(u64::MAX),
-    })))
-}
-
-/// Whether the client may register as this publisher; the reason is for people.
-fn may_announce(
-    context: &mut Context<'_>,
-    publisher: &PublisherInfo,
-) -> Result<(), (RequestRefusal, String)> {
-    let (access, id, epoch) = (context.access, publisher.id, publisher.epoch.0);
-    if epoch > EPOCH_MAX {
-        let code = RequestRefusal::OverLimit;
-        let limit = format!("epoch {epoch} is over the limit of {EPOCH_MAX}");
-        return Err((code, format!("{code}: {limit}; count the starts of the publisher")));
-    }
-    let why = match access.publishing(id).binding {
-        Binding::Others => format!("publisher {id} belongs to others"),
-        _ if !access.publishes_anything() => {
-            String::from("it has neither `serve` nor `publish` on any path")
-        }
-        Binding::Own => return Ok(()),
-        // It can hold no queues as this publisher, and must not take those of the one before.
-        Binding::Unbound if context.directory.has_missing_queues(id) => format!(
-            "publisher {id} has declared queues, and [publishers] of the policy does not name it"
-        ),
-        Binding::Unbound => match context.directory.owner(id) {
-            Some(owner) if *owner != access.identity => format!(
-                "another identity has registered as publisher {id}; \
-                 name its owner in [publishers] of the policy"
-            ),
-            _ => return Ok(()),
-        },
-    };
-    context.access_log.announcement_refused(now(), access, id, &why);
-    let code = RequestRefusal::Forbidden;
-    Err((code, format!("{code} to {} to register: {why}", access.who())))
-}
-
-/// Removes what the publisher may no longer hold. False if there is more to check.
-fn revoke(
-    context: &mut Context<'_>,
-    publishing: Publishing<'_>,
-    progress: &mut ConfirmProgress,
-) -> Result<bool, RequestRefusal> {
-    let slot = context.directory.writer(context.client)?;
-    let (access, log) = (context.access, &mut *context.access_log);
-    let mut allows = |kind, path: &str, default| {
-        let allowed = publishing.allows(kind, path, default);
-        if !allowed {
-            log.refused(now(), access, Publishing::action(kind), path);
-        }
-        allowed
-    };
-    loop {
-        if context.directory.revoke(slot, progress, publishing.paths_in(STRIDE), &mut allows) {
-            return Ok(true);
-        }
-        if now() >= context.until {
-            return Ok(false);
-        }
-    }
 }
 
 /// Whether all groups of a write decode; false if there are more to check.

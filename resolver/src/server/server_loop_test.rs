@@ -507,7 +507,8 @@ async fn a_grown_right_takes_effect_without_another_link() {
         let (mut watched, mut resolved, mut received) = (Vec::new(), Vec::new(), 0);
         while received < messages {
             scenario.pass_for_work().await;
-            for answer in answers(&mut receiver).await {
+            let answers = tokio::time::timeout(secs(20), answers(&mut receiver)).await;
+            for answer in answers.expect("nothing more is sent") {
                 received += 1;
                 match answer {
                     FromReplica::PathSnapshot(all) => {

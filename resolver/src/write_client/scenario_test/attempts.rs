@@ -81,6 +81,23 @@ fn the_timeout_is_for_the_next_answer_not_for_the_batch() {
 }
 
 #[test]
+fn a_replica_may_check_what_a_publisher_holds_before_it_answers_an_announce() {
+    let mut scenario = Scenario::new(7);
+    scenario.set_desired(keys(10), true);
+    let id = scenario.newest_request();
+    let answer = scenario.inbox.pop_front().unwrap();
+    for _ in 0..10 {
+        scenario.now += Duration::from_millis(14_900);
+        let (last, done, refused) = (false, 0, Vec::new());
+        scenario.step(Event::Received(FromReplica::Written(Written { id, last, done, refused })));
+    }
+    assert_eq!((scenario.failures.len(), scenario.count(Sent::Announce)), (0, 1));
+    scenario.step(Event::Received(answer));
+    scenario.settle();
+    assert!(scenario.core.is_up_to_date() && scenario.is_in_sync());
+}
+
+#[test]
 fn a_replica_is_tried_3_times_1_to_12_s_apart_and_then_degraded() {
     let mut waits = Vec::new();
     for seed in 0..300 {
