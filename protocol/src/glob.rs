@@ -130,13 +130,12 @@ impl Glob {
     /// True if the text of a path matches.
     pub fn matches_str(&self, path: &str) -> bool {
         let mut buffer = [""; PATH_DEPTH_MAX];
-        let mut n = 0;
-        for segment in segments(path) {
-            let Some(slot) = buffer.get_mut(n) else { return false };
-            *slot = segment;
-            n += 1;
-        }
-        self.alternatives.iter().any(|parts| matches_parts(parts, &buffer[..n]))
+        split(path, &mut buffer).is_some_and(|segments| self.matches_segments(segments))
+    }
+
+    /// True if the path with these segments matches.
+    pub(crate) fn matches_segments(&self, path: &[&str]) -> bool {
+        self.alternatives.iter().any(|parts| matches_parts(parts, path))
     }
 
     /// True if some path at or below `base` could match. A default at `base` can then produce
@@ -211,8 +210,40 @@ fn parts(whole: &str, alternative: &str) -> Result<Vec<GlobPart>, GlobError> {
     Ok(parts)
 }
 
-/// Dynamic programming over (part, segment): at most 32 × 33 steps for any glob.
+/// The segments of a path; `None` for a text with more than a path has.
+pub(crate) fn split<'a, 'b>(
+    path: &'a str,
+    buffer: &'b mut [&'a str; PATH_DEPTH_MAX],
+) -> Option<&'b [&'a str]> {
+    let mut n = 0;
+    for segment in segments(path) {
+        *buffer.get_mut(n)? = segment;
+        n += 1;
+    }
+    Some(&buffer[..n])
+}
+
+/// Most globs have no `**` before their last part: each part takes one segment, or none fits.
 fn matches_parts(parts: &[GlobPart], path: &[&str]) -> bool {
+    let mut rest = path;
+    for (n, part) in parts.iter().enumerate() {
+        match (part, rest) {
+            (GlobPart::Deep, _) => {
+                return n + 1 == parts.len() || matches_from_deep(&parts[n..], rest);
+            }
+            (GlobPart::Segment(pattern), [segment, below @ ..])
+                if matches_segment(pattern, segment) =>
+            {
+                rest = below;
+            }
+            (GlobPart::Segment(_), _) => return false,
+        }
+    }
+    rest.is_empty()
+}
+
+/// Dynamic programming over (part, segment): at most 32 × 33 steps for any glob.
+fn matches_from_deep(parts: &[GlobPart], path: &[&str]) -> bool {
     let mut reach = [false; PATH_DEPTH_MAX + 1];
     reach[0] = true;
     for part in parts {

@@ -1,7 +1,7 @@
 //! Sets of paths: those of some globs, without those of others.
 
 use crate::fields::fields;
-use crate::glob::{Glob, GlobPart, matches_segment};
+use crate::glob::{Glob, GlobPart, matches_segment, split};
 use crate::limits::PATH_DEPTH_MAX;
 use crate::path::Path;
 
@@ -42,7 +42,9 @@ impl PathSet {
 
     /// True if the path with that text is in the set.
     pub fn contains_str(&self, path: &str) -> bool {
-        let matches = |glob: &Glob| glob.is_everything() || glob.matches_str(path);
+        let mut buffer = [""; PATH_DEPTH_MAX];
+        let Some(segments) = split(path, &mut buffer) else { return false };
+        let matches = |glob: &Glob| glob.matches_segments(segments);
         self.allow.iter().any(matches) && !self.deny.iter().any(matches)
     }
 
