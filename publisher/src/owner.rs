@@ -276,7 +276,18 @@ impl Owner {
         }
         self.router.add(&new_link, now.wall_ms);
         let NewLink { link, role, session, name, resume, .. } = new_link;
-        self.store.submit(now, Command::LinkUp { link, role, session, name, resume })?;
+        self.store.submit(
+            now,
+            Command::LinkUp {
+                link,
+                role,
+                session,
+                name,
+                identity: String::new(),
+                work: None,
+                resume,
+            },
+        )?;
         Ok(())
     }
 

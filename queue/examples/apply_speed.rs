@@ -114,6 +114,8 @@ impl Run {
                 role,
                 session: SessionId([link.0 as u8; 16]),
                 name: "speed".to_owned(),
+                identity: String::new(),
+                work: None,
                 resume: Tokens::default(),
             });
         }

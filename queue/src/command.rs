@@ -8,14 +8,17 @@ use longshore_protocol::messages::work::{
     Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
-    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, LinkId, Path, PublisherId,
-    QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
+    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, LinkId, Path, PathSet,
+    PublisherId, QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
 };
 
 use crate::rules::Rules;
 
 /// Most paths, and most defaults, that a publisher may be started with.
 pub const START_PATHS_MAX: usize = 100_000;
+
+/// The longest text of a client's identity, in bytes.
+pub(crate) const CLIENT_IDENTITY_BYTES_MAX: usize = 512;
 
 /// A command. The same commands in the same order give the same state, on any machine.
 #[derive(Clone, PartialEq, Debug)]
@@ -33,8 +36,20 @@ pub enum Command {
         session: SessionId,
         /// The process's name.
         name: String,
+        /// Who the client is, at most 512 bytes; empty without an identity. A session belongs to the
+        /// identity that opened it.
+        identity: String,
+        /// The queues whose jobs it may take; none for all.
+        work: Option<PathSet>,
         /// The leases that it resumes.
         resume: Tokens,
+    },
+    /// The queues whose jobs a link may take have changed. Its leases stay.
+    Permit {
+        /// The link.
+        link: LinkId,
+        /// The queues; none for all.
+        work: Option<PathSet>,
     },
     /// A link ends, and its credits with it. Its leases run on until `Expire`, or until the session
     /// resumes them.
@@ -114,6 +129,8 @@ pub enum Command {
         selection: Selection,
         /// How fast revived jobs become ready; none for at once.
         pace: Option<Pace>,
+        /// The queues on which the tool may act; none for all. To it jobs of others are unknown.
+        within: Option<PathSet>,
     },
     /// Replaces a dead job with a new one.
     Replace {
@@ -251,6 +268,7 @@ impl Command {
             Command::Start(_) => kind::START,
             Command::LinkUp { .. } => kind::LINK_UP,
             Command::LinkLost { .. } => kind::LINK_LOST,
+            Command::Permit { .. } => kind::PERMIT,
             Command::Subscribe { .. } => kind::SUBSCRIBE,
             Command::Unsubscribe { .. } => kind::UNSUBSCRIBE,
             Command::Credit { .. } => kind::CREDIT,
@@ -278,12 +296,18 @@ impl Command {
         let mut raw = Bytes::new();
         match self {
             Command::Start(start) => start.encode(&mut out),
-            Command::LinkUp { link, role, session, name, resume } => {
+            Command::LinkUp { link, role, session, name, identity, work, resume } => {
                 link.encode(&mut out);
                 role.encode(&mut out);
                 session.encode(&mut out);
                 out.string(name);
+                out.string(identity);
+                work.encode(&mut out);
                 resume.encode(&mut out);
+            }
+            Command::Permit { link, work } => {
+                link.encode(&mut out);
+                work.encode(&mut out);
             }
             Command::LinkLost { link } => link.encode(&mut out),
             Command::Subscribe { link, subscription, sources } => {
@@ -310,12 +334,13 @@ impl Command {
                 raw = batch.body().clone();
             }
             Command::Expire { leases } => leases.encode(&mut out),
-            Command::Act { link, request, action, selection, pace } => {
+            Command::Act { link, request, action, selection, pace, within } => {
                 link.encode(&mut out);
                 out.u64(*request);
                 action.encode(&mut out);
                 selection.encode(&mut out);
                 pace.encode(&mut out);
+                within.encode(&mut out);
             }
             Command::Checkpoint { link, checkpoint } => {
                 out.u64_fixed(link.0);
@@ -371,8 +396,11 @@ impl Command {
                 role: Role::decode(r)?,
                 session: SessionId::decode(r)?,
                 name: r.string("process name", NAME_BYTES_MAX)?,
+                identity: r.string("identity", CLIENT_IDENTITY_BYTES_MAX)?,
+                work: r.option()?,
                 resume: Tokens::decode(r)?,
             },
+            kind::PERMIT => Command::Permit { link: LinkId::decode(r)?, work: r.option()? },
             kind::LINK_LOST => Command::LinkLost { link: LinkId::decode(r)? },
             kind::SUBSCRIBE => Command::Subscribe {
                 link: LinkId::decode(r)?,
@@ -407,6 +435,7 @@ impl Command {
                 action: Action::decode(r)?,
                 selection: Selection::decode(r)?,
                 pace: r.option()?,
+                within: r.option()?,
             },
             kind::CHECKPOINT => Command::Checkpoint {
                 link: LinkId(r.u64_fixed()?),
@@ -474,6 +503,7 @@ mod kind {
     pub(super) const REFUSE: u8 = 18;
     pub(super) const DELIVERY_BUDGET: u8 = 19;
     pub(super) const DRAIN: u8 = 20;
+    pub(super) const PERMIT: u8 = 21;
 }
 
 impl Encode for Start {

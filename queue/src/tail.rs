@@ -5,9 +5,10 @@
 //! be missing) and the index of each start.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use longshore_protocol::messages::work::{FeedPosition, RequestError};
-use longshore_protocol::{Epoch, Glob, Path};
+use longshore_protocol::{Epoch, Glob, Path, PathSet};
 
 use crate::{Event, QueueId};
 
@@ -225,18 +226,19 @@ impl Tail {
     }
 }
 
-/// The queues that a pattern matches. Each is matched once: queues are numbered in order, and their
+/// The queues that a pattern matches and a client may see. Each is matched once: queues are numbered in order, and their
 /// paths never change.
 #[derive(Clone, Debug)]
 pub struct QueueSet {
     pattern: Glob,
+    within: Option<Arc<PathSet>>,
     known: Vec<bool>,
 }
 
 impl QueueSet {
-    /// The queues of that pattern.
-    pub fn new(pattern: Glob) -> QueueSet {
-        QueueSet { pattern, known: Vec::new() }
+    /// The queues of that pattern, among those in the set; none for all.
+    pub fn new(pattern: Glob, within: Option<Arc<PathSet>>) -> QueueSet {
+        QueueSet { pattern, within, known: Vec::new() }
     }
 
     /// The pattern.
@@ -248,7 +250,9 @@ impl QueueSet {
     pub fn contains<'a>(&mut self, queue: QueueId, path: impl Fn(QueueId) -> &'a Path) -> bool {
         while self.known.len() <= queue.0 as usize {
             let next = QueueId(self.known.len() as u32);
-            self.known.push(self.pattern.matches(path(next)));
+            let path = path(next);
+            let is_within = self.within.as_ref().is_none_or(|within| within.contains(path));
+            self.known.push(is_within && self.pattern.matches(path));
         }
         self.known[queue.0 as usize]
     }

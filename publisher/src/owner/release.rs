@@ -208,6 +208,8 @@ mod tests {
                 role: Role::Worker,
                 session: SessionId([1; 16]),
                 name: "test".to_owned(),
+                identity: String::new(),
+                work: None,
                 resume: Tokens::default(),
             },
             Command::Enqueue { link: GONE, batch },

@@ -23,7 +23,7 @@ impl Owner {
     ) -> Result<(), Poisoned> {
         let command = match request {
             Request::Act { action, selection, pace, dry_run: false } => {
-                Command::Act { link, request: id, action, selection, pace }
+                Command::Act { link, request: id, action, selection, pace, within: None }
             }
             Request::Replace { id: job, entry } => {
                 Command::Replace { link, request: id, id: job, entry }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The highest kind of a command.
-const KIND_MAX: u8 = 20;
+const KIND_MAX: u8 = 21;
 
 fn whole(command: &Command) -> Bytes {
     let (head, raw) = command.encode();
@@ -67,10 +67,12 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 role: Role::Worker,
                 session: SessionId([0x33; 16]),
                 name: "w1".to_owned(),
+                identity: "cn:a".to_owned(),
+                work: Some(some_paths()),
                 resume: Tokens(vec![Token(1 << 32), Token((1 << 32) + 1)]),
             },
             2,
-            "ac02043333333333333333333333333333333302773102808080802002",
+            "ac02043333333333333333333333333333333302773104636e3a610101052f612f2a2a01042f612f6202808080802002",
         ),
         (Command::LinkLost { link }, 3, "ac02"),
         (
@@ -104,9 +106,10 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 action: Action::Revive,
                 selection: Selection::Matching(Filter::of(glob("/q")).in_state(JobState::Dead)),
                 pace: None,
+                within: None,
             },
             11,
-            "ac02040201022f7101050000000000",
+            "ac02040201022f710105000000000000",
         ),
         (Command::Damaged { token: Token(9) }, 12, "09"),
         (Command::Tick, 13, ""),
@@ -163,7 +166,17 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         (Command::Drain { link, request: 4, draining: true }, 20, "ac020401"),
         (Command::DeliveryBudget { budget: 0 }, 19, "00"),
         (Command::DeliveryBudget { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
+        (
+            Command::Permit { link, work: Some(some_paths()) },
+            21,
+            "ac020101052f612f2a2a01042f612f62",
+        ),
+        (Command::Permit { link, work: None }, 21, "ac0200"),
     ]
+}
+
+fn some_paths() -> PathSet {
+    PathSet { allow: vec![glob("/a/**")], deny: vec![glob("/a/b")] }
 }
 
 #[test]
@@ -254,6 +267,8 @@ proptest! {
                 role: Role::Producer,
                 session: SessionId([5; 16]),
                 name,
+                identity: String::new(),
+                work: None,
                 resume: Tokens(tokens),
             },
             Command::LinkLost { link },
@@ -261,7 +276,14 @@ proptest! {
             Command::Credit { link, subscription, count },
             Command::Recall { link, subscription, count },
             Command::Expire { leases: leases.into_iter().map(expired).collect() },
-            Command::Act { link, request, action: Action::Drop, selection: Selection::Ids(ids), pace: None },
+            Command::Act {
+                link,
+                request,
+                action: Action::Drop,
+                selection: Selection::Ids(ids),
+                pace: None,
+                within: None,
+            },
             Command::Damaged { token: Token(request) },
         ] {
             prop_assert_eq!(Command::decode(command.kind(), whole(&command)), Ok(command));

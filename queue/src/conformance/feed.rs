@@ -109,6 +109,7 @@ pub(super) async fn unrecorded_position_is_too_old(scenario: &mut StoreScenario)
         action: Action::Cancel,
         selection: Selection::Ids(vec![id(3)]),
         pace: None,
+        within: None,
     };
     scenario.store().submit(now, cancel).unwrap();
     assert_eq!(scenario.events(Some(here)).await, Err(RequestError::TooOld));

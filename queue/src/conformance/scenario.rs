@@ -213,7 +213,7 @@ impl StoreScenario {
         self.requests += 1;
         let (number, now) = (self.requests, self.now());
         let store = self.store.as_mut().unwrap();
-        store.query(now, client.link, number, request);
+        store.query(now, client.link, number, request, None);
         store.flush();
         loop {
             store.released(&mut self.released).await.unwrap();
@@ -241,7 +241,16 @@ impl StoreScenario {
         let link = LinkId(self.epoch().0 << 32 | self.links);
         let (name, resume) = (name.to_owned(), Tokens(resume.to_vec()));
         // Its older deliveries went to the older link.
-        self.submit(Command::LinkUp { link, role, session, name, resume }).await;
+        self.submit(Command::LinkUp {
+            link,
+            role,
+            session,
+            name,
+            identity: String::new(),
+            work: None,
+            resume,
+        })
+        .await;
         let client = Client { link, session };
         let attached = self.reply(client, |reply| match reply {
             Reply::Attached(attached) => Some(attached),
@@ -481,7 +490,7 @@ impl StoreScenario {
         pace: Option<Pace>,
     ) -> ActionReport {
         let (link, request) = (self.tool.link, 1);
-        self.submit(Command::Act { link, request, action, selection, pace }).await;
+        self.submit(Command::Act { link, request, action, selection, pace, within: None }).await;
         self.reply(self.tool, |reply| match reply {
             Reply::Acted { report, .. } => Some(report),
             _ => None,

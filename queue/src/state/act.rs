@@ -2,9 +2,12 @@
 //! see [`matching`](super::matching).
 
 use longshore_protocol::messages::work::{ActOutcome, Action, ActionReport, Pace, Selection};
-use longshore_protocol::{AttemptOutcome, JobChange, JobId, JobState, LinkId, Revoked, Token};
+use longshore_protocol::{
+    AttemptOutcome, JobChange, JobId, JobState, LinkId, PathSet, Revoked, Token,
+};
 
 use super::State;
+use super::matching::Selected;
 use super::row::{NONE, Substate};
 use crate::outcome::{Outcomes, Reply};
 
@@ -15,6 +18,8 @@ pub(super) struct Act<'a> {
     pub(super) selection: &'a Selection,
     /// How fast revived jobs become ready; none for at once.
     pub(super) pace: Option<Pace>,
+    /// The queues on which the tool may act; none for all.
+    pub(super) within: Option<&'a PathSet>,
 }
 
 impl State {
@@ -23,7 +28,7 @@ impl State {
             Selection::Ids(ids) => {
                 let mut report = ActionReport::default();
                 for id in ids {
-                    let (outcome, slot) = self.outcome_of(act.action, id);
+                    let (outcome, slot) = self.outcome_of(act.action, id, act.within);
                     if outcome == ActOutcome::Done {
                         self.act_on(act, slot, report.done, out);
                     }
@@ -31,7 +36,9 @@ impl State {
                 }
                 report
             }
-            Selection::Matching(filter) => self.act_on_matching(act, filter, out),
+            Selection::Matching(filter) => {
+                self.act_on_matching(act, &Selected { filter, within: act.within }, out)
+            }
         };
         out.replies.push((link, Reply::Acted { request, report }));
     }
@@ -41,22 +48,41 @@ impl State {
     /// 100,000 jobs, and sets `more` beyond that. For named jobs: the outcome of each by itself. So
     /// a name given twice counts twice, and jobs that the action would push out of retention are
     /// not considered.
-    pub fn preview(&self, action: Action, selection: &Selection) -> ActionReport {
+    pub fn preview(
+        &self,
+        action: Action,
+        selection: &Selection,
+        within: Option<&PathSet>,
+    ) -> ActionReport {
         let mut report = ActionReport::default();
         match selection {
             Selection::Ids(ids) => {
-                ids.iter().for_each(|id| tally(&mut report, self.outcome_of(action, id).0));
+                let outcome = |id| self.outcome_of(action, id, within).0;
+                ids.iter().for_each(|id| tally(&mut report, outcome(id)));
             }
             Selection::Matching(filter) => {
-                (report.done, report.more) = self.count_matching(action, filter);
+                let selected = Selected { filter, within };
+                (report.done, report.more) = self.count_matching(action, &selected);
             }
         }
         report
     }
 
-    /// The action's outcome for a named job, and the job's row.
-    fn outcome_of(&self, action: Action, id: &JobId) -> (ActOutcome, u32) {
-        let Some(slot) = self.rows.find(id) else { return (ActOutcome::Unknown, NONE) };
+    /// The action's outcome for a named job, and the job's row. A job of a queue that the tool may
+    /// not act on is unknown, so that it does not learn of it.
+    fn outcome_of(
+        &self,
+        action: Action,
+        id: &JobId,
+        within: Option<&PathSet>,
+    ) -> (ActOutcome, u32) {
+        let is_permitted = |slot: &u32| {
+            let path = &self.queues[self.rows[*slot].queue as usize].path;
+            within.is_none_or(|within| within.contains(path))
+        };
+        let Some(slot) = self.rows.find(id).filter(is_permitted) else {
+            return (ActOutcome::Unknown, NONE);
+        };
         let outcome = match self.rows[slot].substate.state() {
             None => ActOutcome::Unknown,
             Some(state) if applies(action, state) => ActOutcome::Done,

@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use longshore_protocol::limits::DEAD_GROUPS_MAX;
 use longshore_protocol::messages::work::{DeadGroup, Filter};
 use longshore_protocol::{
-    DeathReason, Decode, Encode, Fingerprint, FrameWriter, JobState, Reader, WireError,
+    DeathReason, Decode, Encode, Fingerprint, FrameWriter, JobState, PathSet, Reader, WireError,
 };
 
 use super::State;
 use super::age_cursor::AgeCursors;
 use super::chunks::Shared;
 use super::limits::PAGE_ROWS_MAX;
+use super::matching::Selected;
 use super::row::{NONE, Row, Substate};
 use super::rows::{Links, List};
 use super::slab::Slab;
@@ -129,7 +130,12 @@ struct AgeRange {
 impl State {
     /// Groups of dead letters, largest first, and whether there are more than 1,000. A filter by
     /// age examines at most 100,000 jobs in total, and sets `more` beyond that.
-    pub fn dead_groups(&self, filter: &Filter) -> (Vec<DeadGroupView>, bool) {
+    pub fn dead_groups(
+        &self,
+        filter: &Filter,
+        within: Option<&PathSet>,
+    ) -> (Vec<DeadGroupView>, bool) {
+        let filter = &Selected { filter, within };
         let (mut found, mut more) = (Vec::new(), false);
         let mut rows_left = PAGE_ROWS_MAX;
         for (_, group) in self.dead_groups_matching(filter) {
@@ -161,7 +167,7 @@ impl State {
     /// Dead jobs that match the filter's queue, reason, fingerprint and age, at most `most`; and
     /// whether there are more. The caller checks the filter's states. Jobs older than the filter's
     /// age are skipped once: each group stores where the next step begins.
-    pub(super) fn dead_matching(&self, filter: &Filter, most: usize) -> (Vec<u32>, bool) {
+    pub(super) fn dead_matching(&self, filter: &Selected<'_>, most: usize) -> (Vec<u32>, bool) {
         let (mut found, newest_first) = (Vec::new(), is_newest_first(filter));
         for (_, group) in self.dead_groups_matching(filter) {
             let first = match filter.ended_from {
@@ -187,7 +193,7 @@ impl State {
 
     /// The number of jobs that `dead_matching` would find in total. By age it examines at most
     /// 100,000 jobs, and sets `more` beyond that.
-    pub(super) fn count_dead(&self, filter: &Filter) -> (u64, bool) {
+    pub(super) fn count_dead(&self, filter: &Selected<'_>) -> (u64, bool) {
         let (mut jobs, mut more, mut rows_left) = (0, false, PAGE_ROWS_MAX);
         for (_, group) in self.dead_groups_matching(filter) {
             let range = self.age_range_of(group, filter, &mut rows_left);
@@ -269,10 +275,10 @@ impl State {
 
     fn dead_groups_matching(
         &self,
-        filter: &Filter,
+        filter: &Selected<'_>,
     ) -> impl Iterator<Item = (u32, &DeadLetterGroup)> {
         let (reason, fingerprint) = (filter.death, filter.fingerprint);
-        let queues = self.queues_matching(&filter.pattern).into_iter();
+        let queues = self.queues_selected(filter).into_iter();
         queues.flat_map(|queue| self.dead.of_queue(queue)).filter(move |(_, group)| {
             reason.is_none_or(|expected| expected == group.reason)
                 && fingerprint.is_none_or(|expected| expected == group.fingerprint)
@@ -281,7 +287,7 @@ impl State {
 
     /// Advances each group's cursor to the filter's age, from the cursor of an age that is no
     /// younger.
-    pub(super) fn advance_dead_cursors(&mut self, filter: &Filter) {
+    pub(super) fn advance_dead_cursors(&mut self, filter: &Selected<'_>) {
         let Some(from) = filter.ended_from.filter(|_| !is_newest_first(filter)) else { return };
         let kinds: Vec<u32> = self.dead_groups_matching(filter).map(|(number, _)| number).collect();
         for number in kinds {

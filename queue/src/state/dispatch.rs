@@ -11,9 +11,10 @@
 //! the next `Tick` is due at once.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use longshore_protocol::LinkId;
 use longshore_protocol::messages::work::{Sources, Waiting};
+use longshore_protocol::{LinkId, Path, PathSet};
 
 use super::State;
 use super::lanes::Lanes;
@@ -37,10 +38,26 @@ pub(super) struct Subscription {
     pub(super) after: u32,
 }
 
+/// Sources, and the queues among them that a client may take jobs of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct PermittedSources {
+    pub(super) sources: Sources,
+    /// None for all.
+    pub(super) within: Option<Arc<PathSet>>,
+}
+
+impl PermittedSources {
+    /// The lane of a queue with that path; none if it is of no source, or not permitted.
+    pub(super) fn lane_of(&self, path: &Path) -> Option<u32> {
+        let is_permitted = self.within.as_ref().is_none_or(|within| within.contains(path));
+        is_permitted.then(|| Lanes::lane_of(&self.sources, path)).flatten()
+    }
+}
+
 /// The subscriptions with the same sources.
 #[derive(Clone, Debug)]
 pub(super) struct SubscriptionGroup {
-    pub(super) sources: Sources,
+    pub(super) sources: PermittedSources,
     pub(super) subscriptions: u32,
     /// The heads of the matching queues that have ready jobs.
     pub(super) lanes: Lanes,
@@ -105,9 +122,9 @@ impl TurnQueue {
 }
 
 impl SubscriptionGroup {
-    pub(super) fn new(sources: Sources) -> SubscriptionGroup {
+    pub(super) fn new(sources: PermittedSources) -> SubscriptionGroup {
         SubscriptionGroup {
-            lanes: Lanes::of(&sources),
+            lanes: Lanes::of(&sources.sources),
             sources,
             subscriptions: 0,
             ready: 0,
@@ -131,7 +148,7 @@ pub(super) struct Dispatch {
     /// Credits of all groups.
     pub(super) credits: u64,
     /// Only for lookups, never iterated.
-    pub(super) by_sources: HashMap<Sources, u32>,
+    pub(super) by_sources: HashMap<PermittedSources, u32>,
     /// Queues whose heads or counts may have changed. Empty between commands.
     changed_queues: Vec<u32>,
     /// Groups to serve. Empty between commands.

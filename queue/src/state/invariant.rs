@@ -297,7 +297,7 @@ impl State {
         ensure!(of_links == self.dispatch.subscriptions.len(), "subscriptions without a link");
         for (number, group) in self.dispatch.groups.iter() {
             let sources = &group.sources;
-            let texts = sources.patterns.iter().map(|source| source.pattern.as_str());
+            let texts = sources.sources.patterns.iter().map(|source| source.pattern.as_str());
             let pattern = texts.collect::<Vec<_>>().join(" ");
             let known = self.dispatch.by_sources.get(sources);
             ensure!(known == Some(&number), "{pattern} leads to another group");
@@ -315,6 +315,8 @@ impl State {
             let (mut credits, mut subscriptions) = (0, 0);
             for (index, s) in all {
                 subscriptions += 1;
+                let work = &self.sessions.table[s.session].work;
+                ensure!(*work == sources.within, "{pattern}: a subscription has other rights");
                 credits += u64::from(s.credit);
                 let turns = turns.iter().filter(|&&waiting| waiting == index).count();
                 ensure!(turns == usize::from(s.credit > 0), "{pattern}: {turns} turns for one");
@@ -335,8 +337,11 @@ impl State {
             let ready = |queue: &Queue| if queue.pauses == 0 { queue.counts.ready } else { 0 };
             let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);
             for (number_of, queue) in (0u32..).zip(&self.queues) {
-                let lane = sources.source_of(&queue.path);
-                let lane = lane.map(|lane| if sources.order == Order::Age { 0 } else { lane });
+                let is_permitted =
+                    sources.within.as_ref().is_none_or(|within| within.contains(&queue.path));
+                let lane = sources.sources.source_of(&queue.path).filter(|_| is_permitted);
+                let is_one_lane = sources.sources.order == Order::Age;
+                let lane = lane.map(|lane| if is_one_lane { 0 } else { lane });
                 let found = queue.groups.iter().filter(|member| member.group == number);
                 let found: Vec<usize> = found.map(|member| member.lane as usize).collect();
                 ensure!(found == Vec::from_iter(lane), "{pattern}: {} is in {found:?}", queue.path);

@@ -4,13 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Attached, Tokens};
-use longshore_protocol::{Durability, LinkId, Path, Role, SessionId, Token};
+use longshore_protocol::{Durability, LinkId, Path, PathSet, Role, SessionId, Token};
 
 use super::State;
 use super::row::NONE;
 use crate::command::Start;
 use crate::outcome::{Outcomes, Reply};
 use crate::rules::Rules;
+
+/// The client of a new link.
+#[derive(Clone, Copy)]
+pub(super) struct ClientOfLink<'a> {
+    /// Its process's name.
+    pub(super) name: &'a str,
+    /// Who it is; empty without an identity.
+    pub(super) identity: &'a str,
+    /// The queues whose jobs it may take; none for all.
+    pub(super) work: Option<&'a PathSet>,
+}
 
 /// A link that is up.
 #[derive(Clone, Debug)]
@@ -90,13 +101,19 @@ impl State {
         link: LinkId,
         role: Role,
         id: SessionId,
-        name: &str,
+        client: &ClientOfLink<'_>,
         resume: &Tokens,
         out: &mut Outcomes,
     ) {
+        let ClientOfLink { name, identity, work } = *client;
         self.next_link = self.next_link.max(link.0.saturating_add(1));
         self.link_lost(link);
         let number = match self.sessions.by_id.get(&id).copied() {
+            Some(number) if *self.sessions.table[number].identity != *identity => {
+                let reason = "the session belongs to another client".to_owned();
+                out.replies.push((link, Reply::LinkRefused { reason }));
+                return;
+            }
             Some(number) => {
                 let older = self.sessions.table[number].link;
                 self.end_link(older);
@@ -121,13 +138,18 @@ impl State {
                 out.replies.push((link, Reply::LinkRefused { reason }));
                 return;
             }
-            None => self.sessions.insert(id, link),
+            None => {
+                let number = self.sessions.insert(id, link);
+                self.sessions.table[number].identity = identity.into();
+                number
+            }
         };
         self.sessions.cancel_removal(number);
         let session = &mut self.sessions.table[number];
         session.link = link;
         session.is_up = true;
         session.role = role;
+        session.work = work.cloned().map(Arc::new);
         let known = session.name;
         if known == NONE || self.names.text(known) != name {
             session.name = self.names.acquire(name);
@@ -151,7 +173,7 @@ impl State {
     }
 
     /// Moves the listed leases of the session to the link and releases its others: their deliveries
-    /// never arrived.
+    /// never arrived, or the client may no longer work on their queues.
     fn resume(
         &mut self,
         session: u32,
@@ -159,11 +181,16 @@ impl State {
         resume: &Tokens,
         out: &mut Outcomes,
     ) -> Tokens {
-        let held_by_session = |token: &Token| {
-            self.rows.find_token(*token).is_some_and(|slot| self.rows[slot].session == session)
+        let work = self.sessions.table[session].work.clone();
+        let resumes = |token: &Token| {
+            self.rows.find_token(*token).is_some_and(|slot| {
+                let row = &self.rows[slot];
+                let path = &self.queues[row.queue as usize].path;
+                row.session == session && work.as_ref().is_none_or(|work| work.contains(path))
+            })
         };
         let (mut resumed, gone): (Vec<Token>, Vec<Token>) =
-            resume.0.iter().copied().partition(held_by_session);
+            resume.0.iter().copied().partition(resumes);
         resumed.sort_unstable();
         let mut slot = self.sessions.table[session].leases.head;
         while slot != NONE {

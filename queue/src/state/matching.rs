@@ -5,8 +5,10 @@
 //! the newest. The wall clock may have gone back in between, so a run ends at the first job that
 //! does not match.
 
-use longshore_protocol::JobState;
+use std::ops::Deref;
+
 use longshore_protocol::messages::work::{Action, ActionReport, Filter};
+use longshore_protocol::{JobState, PathSet};
 
 use super::State;
 use super::act::{Act, applies};
@@ -48,18 +50,38 @@ impl MatchingStates {
     }
 }
 
+/// A filter, and the queues that its client may select; none for all.
+#[derive(Clone, Copy)]
+pub(super) struct Selected<'a> {
+    pub(super) filter: &'a Filter,
+    pub(super) within: Option<&'a PathSet>,
+}
+
+impl Deref for Selected<'_> {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        self.filter
+    }
+}
+
 impl State {
+    /// The numbers of the selected queues, in the order of their creation.
+    pub(super) fn queues_selected(&self, selected: &Selected<'_>) -> Vec<u32> {
+        self.queues_within(&selected.filter.pattern, selected.within)
+    }
+
     /// Acts on at most 10,000 of the jobs that the filter matches.
     pub(super) fn act_on_matching(
         &mut self,
         act: Act<'_>,
-        filter: &Filter,
+        filter: &Selected<'_>,
         out: &mut Outcomes,
     ) -> ActionReport {
         let states = MatchingStates::of(act.action, filter);
         let mut report = ActionReport::default();
         let most = self.rules.step_jobs as usize;
-        for queue in self.queues_matching(&filter.pattern) {
+        for queue in self.queues_selected(filter) {
             for &state in &states.open {
                 while let Some(slot) = self.first_open(queue, state) {
                     if report.done >= most as u64 {
@@ -87,7 +109,7 @@ impl State {
     }
 
     /// How many jobs the filter matches, and whether there are more than could be examined.
-    pub(super) fn count_matching(&self, action: Action, filter: &Filter) -> (u64, bool) {
+    pub(super) fn count_matching(&self, action: Action, filter: &Selected<'_>) -> (u64, bool) {
         let states = MatchingStates::of(action, filter);
         if states.dead {
             return self.count_dead(filter);
@@ -97,7 +119,7 @@ impl State {
             let (found, more) = self.ended_matching(&states.ended, filter, usize::MAX);
             return (found.len() as u64, more);
         }
-        let queues = self.queues_matching(&filter.pattern);
+        let queues = self.queues_selected(filter);
         let counts = queues.into_iter().map(|queue| self.queues[queue as usize].counts);
         let of = |state: &JobState| counts.clone().map(|counts| counts.of(*state)).sum::<u64>();
         (states.open.iter().chain(&states.ended).map(of).sum(), false)
@@ -140,7 +162,7 @@ impl State {
     fn ended_matching(
         &self,
         states: &[JobState],
-        filter: &Filter,
+        filter: &Selected<'_>,
         most: usize,
     ) -> (Vec<u32>, bool) {
         let mut found = Vec::new();
@@ -150,7 +172,7 @@ impl State {
         if states.is_empty() {
             return (found, false);
         }
-        for queue in self.queues_matching(&filter.pattern) {
+        for queue in self.queues_selected(filter) {
             let q = &self.queues[queue as usize];
             let mut jobs_left: u64 = states.iter().map(|&state| q.counts.of(state)).sum();
             for (list, cursors) in [q.ended.list, q.ended.own].into_iter().zip(q.ended.age_cursors)
@@ -197,14 +219,14 @@ impl State {
 
     /// Advances the cursors of each queue's lists to the filter's age, from the cursor of an age
     /// that is no younger.
-    fn advance_ended_cursors(&mut self, states: &[JobState], filter: &Filter) {
+    fn advance_ended_cursors(&mut self, states: &[JobState], filter: &Selected<'_>) {
         let Some(from) = filter.ended_from.filter(|_| filter.ended_before.is_some()) else {
             return;
         };
         if states.is_empty() {
             return;
         }
-        for queue in self.queues_matching(&filter.pattern) {
+        for queue in self.queues_selected(filter) {
             let ended = &mut self.queues[queue as usize].ended;
             for (list, cursors) in [ended.list, ended.own].into_iter().zip(&mut ended.age_cursors) {
                 *cursors = cursors.advance(from, list.head, &self.rows);

@@ -175,9 +175,11 @@ impl State {
         self.now = Now { mono_ms: now.mono_ms.max(self.now.mono_ms), wall_ms: now.wall_ms };
         match command {
             Command::Start(start) => self.apply_start(start),
-            Command::LinkUp { link, role, session, name, resume } => {
-                self.link_up(*link, *role, *session, name, resume, out);
+            Command::LinkUp { link, role, session, name, identity, work, resume } => {
+                let client = links::ClientOfLink { name, identity, work: work.as_ref() };
+                self.link_up(*link, *role, *session, &client, resume, out);
             }
+            Command::Permit { link, work } => self.permit(*link, work.as_ref()),
             Command::LinkLost { link } => self.link_lost(*link),
             Command::Subscribe { link, subscription, sources } => {
                 self.subscribe(*link, *subscription, sources, out);
@@ -192,8 +194,9 @@ impl State {
             Command::Enqueue { link, batch } => self.enqueue(*link, batch, out),
             Command::Settle { link, batch } => self.settle(*link, batch, out),
             Command::Expire { leases } => self.expire(leases, out),
-            Command::Act { link, request, action, selection, pace } => {
-                let act = act::Act { action: *action, selection, pace: *pace };
+            Command::Act { link, request, action, selection, pace, within } => {
+                let within = within.as_ref();
+                let act = act::Act { action: *action, selection, pace: *pace, within };
                 self.act(*link, *request, act, out);
             }
             Command::Pause { link, request, gate, pattern, paused } => {

@@ -2,7 +2,7 @@
 
 use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{JobCounts, JobInfo, JobsQuery, QueueStat};
-use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, Role, SessionId, Token};
+use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, PathSet, Role, SessionId, Token};
 
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
@@ -76,7 +76,7 @@ impl State {
                 session: session.id,
                 name: self.names.text(session.name),
                 patterns: groups
-                    .flat_map(|group| &group.sources.patterns)
+                    .flat_map(|group| &group.sources.sources.patterns)
                     .filter(|source| source.weight > 0)
                     .map(|source| &source.pattern)
                     .collect(),
@@ -142,8 +142,13 @@ impl State {
     }
 
     /// Stats of the matching queues, in the order of their creation.
-    pub fn queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
-        let queues = self.queues_matching(pattern).into_iter();
+    pub fn queue_stats(
+        &self,
+        pattern: &Glob,
+        within: Option<&PathSet>,
+        now: Now,
+    ) -> Vec<QueueStat> {
+        let queues = self.queues_within(pattern, within).into_iter();
         queues.map(|number| self.queue_stat(number, now)).collect()
     }
 
@@ -178,9 +183,14 @@ impl State {
     /// A page of jobs in the order of their rows, and the cursor of the next page. A page ends at
     /// its limit (1,000 jobs at most) or after 100,000 rows, so it may be short, or empty, without
     /// being the last.
-    pub fn jobs(&self, query: &JobsQuery, now: Now) -> (Vec<JobView>, Option<u64>) {
+    pub fn jobs(
+        &self,
+        query: &JobsQuery,
+        within: Option<&PathSet>,
+        now: Now,
+    ) -> (Vec<JobView>, Option<u64>) {
         let mut matching = vec![false; self.queues.len()];
-        for queue in self.queues_matching(&query.filter.pattern) {
+        for queue in self.queues_within(&query.filter.pattern, within) {
             matching[queue as usize] = true;
         }
         let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
@@ -301,6 +311,21 @@ impl State {
         }
         let numbered = (0u32..).zip(&self.queues);
         numbered.filter(|(_, q)| pattern.matches(&q.path)).map(|(number, _)| number).collect()
+    }
+
+    /// Those of them whose paths are in the set.
+    pub(super) fn queues_within(&self, pattern: &Glob, within: Option<&PathSet>) -> Vec<u32> {
+        let mut queues = self.queues_matching(pattern);
+        if let Some(within) = within {
+            queues.retain(|&queue| within.contains(&self.queues[queue as usize].path));
+        }
+        queues
+    }
+
+    /// The path of a job, if it exists.
+    pub fn path_of(&self, id: &JobId) -> Option<&Path> {
+        let slot = self.rows.find(id)?;
+        Some(&self.queues[self.rows[slot].queue as usize].path)
     }
 
     fn view(&self, slot: u32, now: Now) -> Option<JobView> {

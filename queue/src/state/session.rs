@@ -1,8 +1,11 @@
 //! Sessions: runs of client processes, across their links. They make resending safe.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
-use longshore_protocol::{EnqueueOutcome, LinkId, Refusal, Role, Runs, SessionId, SettleOutcome};
+use longshore_protocol::{
+    EnqueueOutcome, LinkId, PathSet, Refusal, Role, Runs, SessionId, SettleOutcome,
+};
 
 use super::row::NONE;
 use super::rows::List;
@@ -18,6 +21,10 @@ pub(super) struct Session {
     /// Its present link, or its last one.
     pub(super) link: LinkId,
     pub(super) is_up: bool,
+    /// Who opened it; empty without an identity.
+    pub(super) identity: Box<str>,
+    /// The queues whose jobs its present link may take; none for all.
+    pub(super) work: Option<Arc<PathSet>>,
     /// The leases that it holds.
     pub(super) leases: List,
     pub(super) lease_count: u32,
@@ -43,6 +50,8 @@ impl Session {
             role: Role::Tool,
             link,
             is_up: true,
+            identity: Box::default(),
+            work: None,
             leases: List::default(),
             lease_count: 0,
             credits: 0,

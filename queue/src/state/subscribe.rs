@@ -1,11 +1,12 @@
 //! Subscriptions and credits.
 
-use longshore_protocol::LinkId;
+use std::sync::Arc;
+
 use longshore_protocol::messages::work::{Credit, Sources};
+use longshore_protocol::{LinkId, PathSet};
 
 use super::State;
-use super::dispatch::{Subscription, SubscriptionGroup};
-use super::lanes::Lanes;
+use super::dispatch::{PermittedSources, Subscription, SubscriptionGroup};
 use super::queue::Member;
 use super::row::NONE;
 use crate::outcome::{Outcomes, Reply};
@@ -32,7 +33,7 @@ impl State {
             return;
         }
         let session = up.session;
-        let group = self.group_of(sources);
+        let group = self.group_of(&self.permitted(session, sources));
         let (before, after) = (NONE, NONE);
         let subscription = Subscription { link, session, number, group, credit: 0, before, after };
         let index = self.dispatch.subscriptions.insert(subscription);
@@ -64,6 +65,15 @@ impl State {
         if count == 0 {
             return;
         }
+        self.add_credit(index, count);
+    }
+
+    fn add_credit(&mut self, index: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        let subscription = &mut self.dispatch.subscriptions[index];
+        let session = &mut self.sessions.table[subscription.session];
         let had_none = subscription.credit == 0;
         subscription.credit += count;
         session.credits += count;
@@ -93,6 +103,11 @@ impl State {
         self.take_credit(index, credit);
         let group = self.dispatch.subscriptions[index].group;
         self.dispatch.subscriptions.remove(index);
+        self.leave_group(index, group);
+    }
+
+    /// Removes a subscription without credit from its group.
+    fn leave_group(&mut self, index: u32, group: u32) {
         let g = &mut self.dispatch.groups[group];
         g.unnotified.remove(&index);
         g.subscriptions -= 1;
@@ -106,7 +121,7 @@ impl State {
         let q = &mut self.queues[queue as usize];
         let groups = self.dispatch.groups.iter();
         let member = |(group, g): (u32, &SubscriptionGroup)| {
-            Lanes::lane_of(&g.sources, &q.path).map(|lane| Member { group, lane })
+            g.sources.lane_of(&q.path).map(|lane| Member { group, lane })
         };
         q.groups = groups.filter_map(member).collect();
     }
@@ -133,7 +148,41 @@ impl State {
         }
     }
 
-    fn group_of(&mut self, sources: &Sources) -> u32 {
+    fn permitted(&self, session: u32, sources: &Sources) -> PermittedSources {
+        let within = self.sessions.table[session].work.clone();
+        PermittedSources { sources: sources.clone(), within }
+    }
+
+    /// The queues whose jobs the link may take have changed.
+    pub(super) fn permit(&mut self, link: LinkId, work: Option<&PathSet>) {
+        let Some(up) = self.links.get(&link) else { return };
+        let (session, all) = (up.session, up.subscriptions.values().copied().collect::<Vec<_>>());
+        self.sessions.table[session].work = work.cloned().map(Arc::new);
+        for index in all {
+            self.move_subscription(index);
+        }
+    }
+
+    /// Moves a subscription, with its credit, to the group of what its session may take.
+    fn move_subscription(&mut self, index: u32) {
+        let Subscription { session, credit, group: before, .. } =
+            self.dispatch.subscriptions[index];
+        let sources = self.permitted(session, &self.dispatch.groups[before].sources.sources);
+        let after = self.group_of(&sources);
+        if after == before {
+            return;
+        }
+        self.take_credit(index, credit);
+        self.leave_group(index, before);
+        self.dispatch.subscriptions[index].group = after;
+        let g = &mut self.dispatch.groups[after];
+        g.subscriptions += 1;
+        g.unnotified.insert(index);
+        self.queue_group(after);
+        self.add_credit(index, credit);
+    }
+
+    fn group_of(&mut self, sources: &PermittedSources) -> u32 {
         if let Some(&group) = self.dispatch.by_sources.get(sources) {
             return group;
         }
@@ -160,13 +209,13 @@ impl State {
     }
 
     /// The queues that the sources match, each once and with its lane.
-    pub(super) fn queues_of(&self, sources: &Sources) -> Vec<(u32, u32)> {
-        let patterns = sources.patterns.iter();
+    pub(super) fn queues_of(&self, sources: &PermittedSources) -> Vec<(u32, u32)> {
+        let patterns = sources.sources.patterns.iter();
         let mut queues: Vec<u32> =
             patterns.flat_map(|source| self.queues_matching(&source.pattern)).collect();
         queues.sort_unstable();
         queues.dedup();
-        let lane = |queue: u32| Lanes::lane_of(sources, &self.queues[queue as usize].path);
+        let lane = |queue: u32| sources.lane_of(&self.queues[queue as usize].path);
         queues.into_iter().filter_map(|queue| Some((queue, lane(queue)?))).collect()
     }
 }

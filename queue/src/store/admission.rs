@@ -213,7 +213,15 @@ mod tests {
             paths: vec![],
             defaults: vec![Path::root()],
         }));
-        apply(Command::LinkUp { link: LINK, role, session, name, resume });
+        apply(Command::LinkUp {
+            link: LINK,
+            role,
+            session,
+            name,
+            identity: String::new(),
+            work: None,
+            resume,
+        });
         let sources = longshore_protocol::messages::work::Sources::one("/**".parse().unwrap());
         apply(Command::Subscribe { link: LINK, subscription: 1, sources });
         apply(Command::Credit { link: LINK, subscription: 1, count: 3 });
@@ -350,7 +358,7 @@ mod tests {
         let ids = |count| {
             let selection = Selection::Ids(vec![JobId([1; 16]); count]);
             let (action, pace) = (Action::Drop, None);
-            Command::Act { link: LINK, request: 4, action, selection, pace }
+            Command::Act { link: LINK, request: 4, action, selection, pace, within: None }
         };
         let refused = Reply::ActRefused { request: 4, error: RequestError::NoSpace };
         // 4 MiB below the high watermark the share of small commands is used up.

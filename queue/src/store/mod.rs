@@ -22,7 +22,7 @@ use hashbrown::HashMap;
 use longshore_protocol::messages::work::{
     Answer, EnqueueBatch, Progress, Request, Started, Tokens,
 };
-use longshore_protocol::{Durability, Epoch, JobId, LinkId, PublisherId, Refusal, Token};
+use longshore_protocol::{Durability, Epoch, JobId, LinkId, PathSet, PublisherId, Refusal, Token};
 
 use self::admission::Admission;
 #[cfg(test)]
@@ -305,12 +305,20 @@ impl<L: Log> Store<L> {
 
     /// Answers a query; the answer reflects everything submitted before, and is released once that
     /// is durable.
-    pub fn query(&mut self, now: Now, link: LinkId, id: u64, request: Request) {
+    /// Jobs of queues that are not `within` are not shown; none for all.
+    pub fn query(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        id: u64,
+        request: Request,
+        within: Option<&PathSet>,
+    ) {
         let now = self.observe_time(now);
         if matches!(request, Request::Feed { .. }) {
             self.record_events(true);
         }
-        let answer = queries::answer(&self.state, &self.reports, now, link, request);
+        let answer = queries::answer(&self.state, &self.reports, now, link, request, within);
         self.pending.answered.push((link, id, answer));
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }

@@ -1,8 +1,8 @@
 //! Queries of the applied state.
 
-use longshore_protocol::LinkId;
 use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
 use longshore_protocol::messages::work::{Answer, JobsQuery, Request, RequestError, Selection};
+use longshore_protocol::{LinkId, PathSet};
 
 use super::PendingAnswer;
 use super::reports::ProgressReports;
@@ -15,24 +15,27 @@ const ATTEMPT_BYTES: usize = 192;
 /// Bytes of a checkpoint beside its content.
 const CHECKPOINT_BYTES: usize = 40;
 
-/// Answers from memory.
+/// Answers from memory. Jobs of queues that are not `within` are not shown; none for all.
 pub(super) fn answer(
     state: &State,
     reports: &ProgressReports,
     now: Now,
     link: LinkId,
     request: Request,
+    within: Option<&PathSet>,
 ) -> PendingAnswer {
     match request {
         Request::Queues { pattern } => {
-            PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, now)))
+            PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, within, now)))
         }
         Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
             PendingAnswer::Refused(RequestError::OverLimit)
         }
-        Request::Jobs(query) => jobs(state, reports, now, &query),
+        Request::Jobs(query) => jobs(state, reports, now, &query, within),
         Request::Job { id } | Request::Await { id } => {
-            let mut view = state.job(&id, now).map(Box::new);
+            let is_within =
+                |view: &JobView| within.is_none_or(|within| within.contains(&view.info.path));
+            let mut view = state.job(&id, now).filter(is_within).map(Box::new);
             view.iter_mut().for_each(|view| reports.add_to(view));
             PendingAnswer::Job(view)
         }
@@ -42,10 +45,10 @@ pub(super) fn answer(
             PendingAnswer::Refused(RequestError::OverLimit)
         }
         Request::Act { action, selection, dry_run: true, .. } => {
-            PendingAnswer::Ready(Answer::Acted(state.preview(action, &selection)))
+            PendingAnswer::Ready(Answer::Acted(state.preview(action, &selection, within)))
         }
         Request::DeadGroups { filter } => {
-            let (groups, more) = state.dead_groups(&filter);
+            let (groups, more) = state.dead_groups(&filter, within);
             PendingAnswer::DeadGroups { groups, more }
         }
         Request::Checkpoints { token } => match state.checkpoints(token, link) {
@@ -58,12 +61,18 @@ pub(super) fn answer(
     }
 }
 
-fn jobs(state: &State, reports: &ProgressReports, now: Now, query: &JobsQuery) -> PendingAnswer {
-    let (mut views, mut next) = state.jobs(query, now);
+fn jobs(
+    state: &State,
+    reports: &ProgressReports,
+    now: Now,
+    query: &JobsQuery,
+    within: Option<&PathSet>,
+) -> PendingAnswer {
+    let (mut views, mut next) = state.jobs(query, within, now);
     let fit = fitting(&views, query.full);
     if fit < views.len() {
         let shorter = JobsQuery { limit: fit as u32, ..query.clone() };
-        (views, next) = state.jobs(&shorter, now);
+        (views, next) = state.jobs(&shorter, within, now);
     }
     for view in &mut views {
         reports.add_to(view);

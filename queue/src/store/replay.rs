@@ -103,6 +103,8 @@ mod tests {
             role: Role::Worker,
             session: SessionId([number as u8; 16]),
             name: "ann".to_owned(),
+            identity: String::new(),
+            work: None,
             resume: longshore_protocol::messages::work::Tokens::default(),
         };
         let all = [start(1), link(1), start(2), link(2), link(3), start(3), link(4)];

@@ -59,7 +59,18 @@ fn secret_is_drawn_once_and_survives_restarts() {
 fn link<L: crate::Log>(store: &mut Store<L>, now: Now, link: LinkId, session: u8, role: Role) {
     let (session, name) = (SessionId([session; 16]), "test".to_owned());
     store
-        .submit(now, Command::LinkUp { link, role, session, name, resume: Tokens::default() })
+        .submit(
+            now,
+            Command::LinkUp {
+                link,
+                role,
+                session,
+                name,
+                identity: String::new(),
+                work: None,
+                resume: Tokens::default(),
+            },
+        )
         .unwrap();
 }
 
@@ -105,7 +116,7 @@ async fn nothing_is_released_before_its_sync() {
     all(&mut store).await;
     disk.block_syncs(true);
     enqueue(&mut store, at(1_001), 1, 3);
-    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() }, None);
     let mut released = Released::default();
     for _ in 0..3 {
         let waited = Duration::from_millis(20);
@@ -133,7 +144,7 @@ async fn query_of_durable_state_needs_no_commit() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     disk.block_syncs(true);
-    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() });
+    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() }, None);
     let mut released = Released::default();
     store.released(&mut released).await.unwrap();
     assert_eq!(released.answered.len(), 1);
@@ -214,7 +225,15 @@ async fn store_on_a_copy_shares_no_lease_or_token() {
     // The worker's session tries to resume its leases at the copy, which has none.
     let resume = Tokens(before.iter().map(|one| one.token).collect());
     let (session, name, role) = (SessionId([2; 16]), "test".to_owned(), Role::Worker);
-    let link_up = Command::LinkUp { link: LinkId(1 << 33), role, session, name, resume };
+    let link_up = Command::LinkUp {
+        link: LinkId(1 << 33),
+        role,
+        session,
+        name,
+        identity: String::new(),
+        work: None,
+        resume,
+    };
     copy.submit(at(2_001), link_up).unwrap();
     all(&mut copy).await;
     assert_eq!(copy.state().totals().running, 0);
@@ -339,7 +358,7 @@ async fn each_commit_releases_only_its_own_commands() {
     link(&mut store, at(0), PRODUCER, 1, Role::Producer);
     for request in 1..=6 {
         enqueue(&mut store, at(request), request, 2);
-        store.query(at(request), PRODUCER, request, everything());
+        store.query(at(request), PRODUCER, request, everything(), None);
     }
     // The start is command 1 and the link 2; the request with number n waits for command n + 2.
     let mut reported = 0;
@@ -365,7 +384,20 @@ async fn session_that_changes_links_leaks_no_link_rows() {
     for number in 11..100 {
         let (session, name, now) = (SessionId([2; 16]), "test".to_owned(), at(1_000 + number));
         let (link, role, resume) = (LinkId(number), Role::Worker, Tokens(vec![lease.token]));
-        store.submit(now, Command::LinkUp { link, role, session, name, resume }).unwrap();
+        store
+            .submit(
+                now,
+                Command::LinkUp {
+                    link,
+                    role,
+                    session,
+                    name,
+                    identity: String::new(),
+                    work: None,
+                    resume,
+                },
+            )
+            .unwrap();
         // The transport reports the older link's end afterwards.
         store.link_replaced(now, lease.link);
         lease.link = link;
@@ -490,7 +522,13 @@ async fn events_are_published_only_once_durable() {
     enqueue(&mut store, at(1_001), 1, 3);
     store.flush();
     let everything = "/**".parse().unwrap();
-    store.query(at(1_001), PRODUCER, 7, Request::Feed { pattern: everything, after: Some(before) });
+    store.query(
+        at(1_001),
+        PRODUCER,
+        7,
+        Request::Feed { pattern: everything, after: Some(before) },
+        None,
+    );
     let mut released = Released::default();
     let waited = tokio::time::timeout(Duration::from_millis(20), store.released(&mut released));
     assert!(waited.await.is_err());

@@ -1,6 +1,6 @@
 //! The tail against a complete list.
 
-use longshore_protocol::{JobChange, JobId};
+use longshore_protocol::{JobChange, JobId, PathSet};
 use proptest::prelude::*;
 
 use super::*;
@@ -210,9 +210,15 @@ fn starts_without_events_take_bounded_memory() {
 fn queue_set_matches_queues_by_path() {
     let paths: Vec<Path> =
         ["/a/x", "/b/x", "/a/y"].iter().map(|path| path.parse().unwrap()).collect();
-    let mut set = QueueSet::new("/a/*".parse().unwrap());
-    let mut contains = |n| set.contains(QueueId(n), |queue| &paths[queue.0 as usize]);
-    assert_eq!([contains(2), contains(0), contains(1)], [true, true, false]);
+    let deny = vec!["/*/y".parse().unwrap()];
+    let within = PathSet { allow: vec!["/**".parse().unwrap()], deny };
+    for (within, expected) in
+        [(None, [true, true, false]), (Some(Arc::new(within)), [false, true, false])]
+    {
+        let mut set = QueueSet::new("/a/*".parse().unwrap(), within);
+        let mut contains = |n| set.contains(QueueId(n), |queue| &paths[queue.0 as usize]);
+        assert_eq!([contains(2), contains(0), contains(1)], expected);
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -156,7 +156,15 @@ impl Publisher {
         self.links += 1;
         let link = LinkId(self.store.identity().1.0 << 32 | self.links);
         let (name, resume) = ("torture".to_owned(), Tokens(resume.to_vec()));
-        self.submit(Command::LinkUp { link, role, session, name, resume })?;
+        self.submit(Command::LinkUp {
+            link,
+            role,
+            session,
+            name,
+            identity: String::new(),
+            work: None,
+            resume,
+        })?;
         let attached = self.reply(link, |reply| match reply {
             Reply::Attached(attached) => Some(attached),
             _ => None,
@@ -249,7 +257,7 @@ impl Publisher {
     pub(super) fn cancel(&mut self, id: JobId) -> Result<(), PublisherError> {
         let selection = Selection::Ids(vec![id]);
         let (link, request, action, pace) = (self.tool, 1, Action::Cancel, None);
-        self.submit(Command::Act { link, request, action, selection, pace })
+        self.submit(Command::Act { link, request, action, selection, pace, within: None })
     }
 
     /// The job's state; none once it was deleted.

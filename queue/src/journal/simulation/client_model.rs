@@ -381,7 +381,7 @@ impl ClientModel {
             );
             *setting = Setting { value, unanswered: 0 };
         }
-        let stats = state.queue_stats(&Glob::everything(), now);
+        let stats = state.queue_stats(&Glob::everything(), None, now);
         for (path, setting) in &mut self.settings {
             let stat = stats.iter().find(|stat| stat.path == *path);
             let value = stat.map(|stat| stat.settings.clone()).unwrap_or_default();
@@ -407,7 +407,7 @@ impl ClientModel {
         let filter = Filter::of("/**".parse().expect("a pattern"));
         let mut query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
         loop {
-            let (views, next) = state.jobs(&query, now);
+            let (views, next) = state.jobs(&query, None, now);
             for view in views {
                 let id = view.info.id;
                 assert!(seen.insert(id), "{id:?} exists twice");

@@ -16,11 +16,12 @@ pub(super) struct CommandCoverage {
 }
 
 /// Every kind of command that a client or time can cause while there is room, by its effect.
-pub(super) const COMMANDS: [&str; 31] = [
+pub(super) const COMMANDS: [&str; 32] = [
     "start",
     "link up",
     "link up with leases",
     "link lost",
+    "permit",
     "subscribe",
     "unsubscribe",
     "credit",
@@ -67,6 +68,7 @@ impl CommandCoverage {
             Command::LinkUp { resume, .. } if resume.0.is_empty() => count("link up"),
             Command::LinkUp { .. } => count("link up with leases"),
             Command::LinkLost { .. } => count("link lost"),
+            Command::Permit { .. } => count("permit"),
             Command::Subscribe { .. } => count("subscribe"),
             Command::Unsubscribe { .. } => count("unsubscribe"),
             Command::Credit { .. } => count("credit"),

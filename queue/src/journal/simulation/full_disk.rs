@@ -197,7 +197,15 @@ impl FullDiskScenario {
         let mut session = [0; 16];
         session[8..].copy_from_slice(&link.0.to_be_bytes());
         let (name, resume) = (format!("client {}", link.0), Tokens::default());
-        self.submit(Command::LinkUp { link, role, session: SessionId(session), name, resume });
+        self.submit(Command::LinkUp {
+            link,
+            role,
+            session: SessionId(session),
+            name,
+            identity: String::new(),
+            work: None,
+            resume,
+        });
     }
 
     fn enqueue(&mut self, link: LinkId, sequence: u64, jobs: usize) {
@@ -436,7 +444,14 @@ impl FullDiskScenario {
             let ids = (0..self.config.named_jobs).map(|_| JobId(self.random.random())).collect();
             let (link, selection) = (PRODUCER, Selection::Ids(ids));
             let (action, pace) = (Action::Cancel, None);
-            self.submit(Command::Act { link, request: second, action, selection, pace });
+            self.submit(Command::Act {
+                link,
+                request: second,
+                action,
+                selection,
+                pace,
+                within: None,
+            });
         }
         let copies = second % 4 < self.config.copies;
         self.copy = self.copy.take().filter(|_| copies).or_else(|| {

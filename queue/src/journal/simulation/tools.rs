@@ -34,7 +34,7 @@ impl SimulationHarness {
             let path: Path = self.one_of(&QUEUES).parse().expect("a path");
             self.model.request_action_in(&path, action);
             let selection = Selection::Matching(self.filter(&path, action));
-            let command = Command::Act { link, request: 0, action, selection, pace };
+            let command = Command::Act { link, request: 0, action, selection, pace, within: None };
             return run.store.submit(self.now, command).map(drop);
         }
         // Mostly jobs that the action may apply to.
@@ -54,7 +54,7 @@ impl SimulationHarness {
         }
         let selection = Selection::Ids(ids.clone());
         let request = self.add_request(position, ToolRequest::Act(action, ids));
-        let command = Command::Act { link, request, action, selection, pace };
+        let command = Command::Act { link, request, action, selection, pace, within: None };
         run.store.submit(self.now, command).map(drop)
     }
 
@@ -131,7 +131,7 @@ impl SimulationHarness {
         if !jobs.is_empty() {
             let id = self.one_of(&jobs);
             let request = self.add_request(position, ToolRequest::Show(id));
-            run.store.query(self.now, link, request, Request::Job { id });
+            run.store.query(self.now, link, request, Request::Job { id }, None);
         }
     }
 

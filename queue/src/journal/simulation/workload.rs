@@ -6,7 +6,7 @@ use longshore_protocol::messages::work::{
     Sources, Started, Tokens,
 };
 use longshore_protocol::{
-    Backoff, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, Role, Token,
+    Backoff, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, PathSet, Role, Token,
 };
 use rand::RngExt;
 
@@ -41,7 +41,15 @@ impl SimulationHarness {
         tokens.sort_unstable();
         tokens.dedup();
         let (id, role, name) = (session.id, session.role, format!("client {position}"));
-        let command = Command::LinkUp { link, role, session: id, name, resume: Tokens(tokens) };
+        let command = Command::LinkUp {
+            link,
+            role,
+            session: id,
+            name,
+            identity: format!("cn:{position}"),
+            work: None,
+            resume: Tokens(tokens),
+        };
         run.store.submit(self.now, command)?;
         self.release(run)?;
         let session = &mut self.sessions[position];
@@ -147,9 +155,14 @@ impl SimulationHarness {
         run.store.submit(self.now, Command::Recall { link, subscription, count }).map(drop)
     }
 
-    /// The second subscription ends, begins, or is renewed with other sources.
+    /// The second subscription ends, begins, or is renewed with other sources; or the link's rights
+    /// change, which still include all queues.
     pub(super) fn change_sources(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((_, link)) = self.link_of(Role::Worker) else { return Ok(()) };
+        if self.random.random_bool(0.3) {
+            let work = self.random.random_bool(0.5).then(PathSet::everything);
+            return run.store.submit(self.now, Command::Permit { link, work }).map(drop);
+        }
         let subscription = SUBSCRIPTIONS[1];
         run.store.submit(self.now, Command::Unsubscribe { link, subscription })?;
         if self.random.random_bool(0.3) {

@@ -1,12 +1,13 @@
 //! Subscriptions and their groups in a snapshot.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Order, Sources};
-use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
+use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, PathSet, Reader, WireError};
 
 use super::super::State;
-use super::super::dispatch::{Subscription, SubscriptionGroup, TurnQueue};
+use super::super::dispatch::{PermittedSources, Subscription, SubscriptionGroup, TurnQueue};
 use super::{index, put_index};
 
 impl State {
@@ -59,8 +60,9 @@ impl Decode for Subscription {
 
 impl Encode for SubscriptionGroup {
     fn encode(&self, out: &mut FrameWriter) {
-        self.sources.encode(out);
-        if self.sources.order == Order::Weighted {
+        self.sources.sources.encode(out);
+        self.sources.within.as_deref().cloned().encode(out);
+        if self.sources.sources.order == Order::Weighted {
             self.lanes.balances().for_each(|balance| out.i64(balance));
         }
         put_index(out, self.waiting.head);
@@ -75,8 +77,10 @@ impl Encode for SubscriptionGroup {
 
 impl Decode for SubscriptionGroup {
     fn decode(r: &mut Reader) -> Result<SubscriptionGroup, WireError> {
-        let mut group = SubscriptionGroup::new(Sources::decode(r)?);
-        if group.sources.order == Order::Weighted {
+        let sources = Sources::decode(r)?;
+        let within = r.option::<PathSet>()?.map(Arc::new);
+        let mut group = SubscriptionGroup::new(PermittedSources { sources, within });
+        if group.sources.sources.order == Order::Weighted {
             let unbalanced = r.invalid("balances that do not belong to their weights");
             let lanes = 0..group.lanes.balances().len();
             let balances = lanes.map(|_| r.i64()).collect::<Result<Vec<_>, _>>()?;

@@ -3,7 +3,6 @@
 use longshore_protocol::{Decode, Encode, FrameWriter, Path, QueueSettings, Reader, WireError};
 
 use super::super::State;
-use super::super::lanes::Lanes;
 use super::super::queue::{Member, Queue};
 use super::super::rows::List;
 use super::{SnapshotError, put_optional};
@@ -18,9 +17,9 @@ impl State {
             self.timers.cleanup.extend(queue.ended.cleanup_at.map(|at| (at, number)));
             for member in &mut queue.groups {
                 let sources = &self.dispatch.groups[member.group].sources;
-                member.lane = Lanes::lane_of(sources, &queue.path).ok_or(
-                    SnapshotError::Inconsistent("a queue in a group that does not match it"),
-                )?;
+                member.lane = sources.lane_of(&queue.path).ok_or(SnapshotError::Inconsistent(
+                    "a queue in a group that does not match it",
+                ))?;
             }
         }
         Ok(())

@@ -1,8 +1,10 @@
 //! Sessions in a snapshot.
 
+use std::sync::Arc;
+
 use longshore_protocol::limits::{BATCH_JOBS_MAX, SETTLES_MAX};
 use longshore_protocol::{
-    Decode, Encode, FrameWriter, LinkId, Reader, Role, Runs, SessionId, WireError,
+    Decode, Encode, FrameWriter, LinkId, PathSet, Reader, Role, Runs, SessionId, WireError,
 };
 
 use super::super::State;
@@ -10,6 +12,7 @@ use super::super::row::Substate;
 use super::super::rows::List;
 use super::super::session::{Outcome, RetainedAnswers, Session};
 use super::put_optional;
+use crate::command::CLIENT_IDENTITY_BYTES_MAX;
 
 impl State {
     pub(super) fn index_sessions(&mut self) {
@@ -34,6 +37,8 @@ impl Encode for Session {
         out.bool(self.is_up);
         self.role.encode(out);
         out.u64(u64::from(self.name));
+        out.string(&self.identity);
+        self.work.as_deref().cloned().encode(out);
         self.leases.encode(out);
         out.u64(self.next_batch);
         put_answers(out, &self.batches);
@@ -54,6 +59,8 @@ impl Decode for Session {
         session.is_up = r.bool()?;
         session.role = Role::decode(r)?;
         session.name = r.u32()?;
+        session.identity = r.string("identity", CLIENT_IDENTITY_BYTES_MAX)?.into();
+        session.work = r.option::<PathSet>()?.map(Arc::new);
         session.leases = List::decode(r)?;
         session.next_batch = r.u64()?;
         session.batches = answers(r, BATCH_JOBS_MAX)?;

@@ -110,6 +110,8 @@ impl StateScenario {
             role: Role::Worker,
             session: session(name),
             name: name.to_owned(),
+            identity: String::new(),
+            work: None,
             resume: Tokens(resume.to_vec()),
         });
         (link, out)
@@ -194,8 +196,15 @@ impl StateScenario {
 
     pub(super) fn act(&mut self, action: Action, selection: Selection) -> (ActionReport, Outcomes) {
         let link = self.state.next_link();
-        let preview = self.state.preview(action, &selection);
-        let out = self.apply(Command::Act { link, request: 1, action, selection, pace: None });
+        let preview = self.state.preview(action, &selection, None);
+        let out = self.apply(Command::Act {
+            link,
+            request: 1,
+            action,
+            selection,
+            pace: None,
+            within: None,
+        });
         let report = out.replies.iter().find_map(|(_, reply)| match reply {
             Reply::Acted { report, .. } => Some(report.clone()),
             _ => None,
@@ -218,7 +227,7 @@ impl StateScenario {
     }
 
     pub(super) fn stat_of(&self, text: &str) -> QueueStat {
-        self.state.queue_stats(&glob(text), self.now).swap_remove(0)
+        self.state.queue_stats(&glob(text), None, self.now).swap_remove(0)
     }
 }
 

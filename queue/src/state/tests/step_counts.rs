@@ -29,7 +29,14 @@ fn act_by_age(
         let (link, selection) = (LinkId(900), Selection::Matching(filter.clone()));
         let pace = None::<Pace>;
         steps::take();
-        let out = scenario.apply(Command::Act { link, request: 1, action, selection, pace });
+        let out = scenario.apply(Command::Act {
+            link,
+            request: 1,
+            action,
+            selection,
+            pace,
+            within: None,
+        });
         examined.push(steps::take());
         let Some((_, Reply::Acted { report, .. })) = out.replies.last() else {
             panic!("no answer")
@@ -164,7 +171,7 @@ fn alternating_acts_by_age_skip_older_jobs_once_each() {
         let (link, selection) = (LinkId(900), Selection::Matching(filter));
         steps::take();
         let (action, pace) = (Action::Drop, None::<Pace>);
-        scenario.apply(Command::Act { link, request: 1, action, selection, pace });
+        scenario.apply(Command::Act { link, request: 1, action, selection, pace, within: None });
         steps::take()
     };
     let examined: Vec<u64> =

@@ -85,7 +85,7 @@ fn credits_are_bounded_by_the_lease_limit_of_a_session() {
             .dispatch
             .groups
             .iter()
-            .find(|(_, g)| g.sources == Sources::one(glob(text)))?;
+            .find(|(_, g)| g.sources.sources == Sources::one(glob(text)))?;
         Some(group.credits)
     };
     assert_eq!((credits(QUEUE), credits("/jobs/other")), (Some(60_000), Some(5_536)));
@@ -103,7 +103,7 @@ fn listings_page_through_all_jobs_of_a_state() {
     };
     let mut found = Vec::new();
     loop {
-        let (page, next) = scenario.state.jobs(&query, scenario.now);
+        let (page, next) = scenario.state.jobs(&query, None, scenario.now);
         assert!(page.len() <= 1_000);
         found.extend(page.into_iter().map(|view| view.info.id));
         let Some(next) = next else { break };
@@ -112,7 +112,7 @@ fn listings_page_through_all_jobs_of_a_state() {
     assert_eq!(found, (1..=2_500).map(id).collect::<Vec<_>>());
     let filter = Filter::of(glob(QUEUE)).in_state(JobState::Dead);
     query = JobsQuery { filter, cursor: 0, ..query };
-    assert_eq!(scenario.state.jobs(&query, scenario.now), (Vec::new(), None));
+    assert_eq!(scenario.state.jobs(&query, None, scenario.now), (Vec::new(), None));
 }
 
 #[test]
@@ -127,6 +127,8 @@ fn renamed_session_makes_attempts_under_its_new_name() {
         role: longshore_protocol::Role::Worker,
         session: session("ann"),
         name: "anna".to_owned(),
+        identity: String::new(),
+        work: None,
         resume: Default::default(),
     });
     scenario.subscribe(link, 1, QUEUE);
@@ -200,7 +202,7 @@ fn oldest_ready_job_shows_its_waiting_time() {
     let producer = scenario.link("producer");
     scenario.enqueue(producer, &[plain(2)]);
     let oldest = |scenario: &StateScenario| {
-        scenario.state.queue_stats(&glob(QUEUE), scenario.now)[0].oldest_ready_ms
+        scenario.state.queue_stats(&glob(QUEUE), None, scenario.now)[0].oldest_ready_ms
     };
     assert_eq!(oldest(&scenario), Some(500));
     let (_, delivered) = scenario.worker("a", QUEUE, 1);

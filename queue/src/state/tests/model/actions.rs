@@ -6,9 +6,10 @@ use longshore_protocol::messages::work::{
     ActOutcome, Action, ActionReport, DeadGroup, Filter, Pace, Selection,
 };
 use longshore_protocol::{
-    AttemptOutcome, DeathReason, Fingerprint, JobChange, JobId, JobState, Path, Revoked,
+    AttemptOutcome, DeathReason, Fingerprint, JobChange, JobId, JobState, Path, PathSet, Revoked,
 };
 
+use super::dispatch::permits;
 use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
 use crate::outcome::DeadGroupView;
@@ -19,6 +20,7 @@ impl Model {
         action: Action,
         selection: &Selection,
         pace: Option<Pace>,
+        within: Option<&PathSet>,
         to: &mut Expected<'_>,
     ) -> ActionReport {
         match selection {
@@ -26,7 +28,13 @@ impl Model {
                 let mut report = ActionReport::default();
                 let mut done = 0;
                 for &id in ids {
-                    let outcome = self.act_on_named(action, id, pace, &mut done, to);
+                    let is_unknown = self.find(id).is_some_and(|number| {
+                        within.is_some_and(|within| !permits(within, &self.jobs[number].path))
+                    });
+                    let outcome = match is_unknown {
+                        true => ActOutcome::Unknown,
+                        false => self.act_on_named(action, id, pace, &mut done, to),
+                    };
                     match outcome {
                         ActOutcome::Done => report.done += 1,
                         ActOutcome::NotInState(_) => report.refused += 1,
@@ -36,7 +44,7 @@ impl Model {
                 }
                 report
             }
-            Selection::Matching(filter) => self.act_on_matching(action, filter, pace, to),
+            Selection::Matching(filter) => self.act_on_matching(action, filter, pace, within, to),
         }
     }
 
@@ -66,9 +74,10 @@ impl Model {
         action: Action,
         filter: &Filter,
         pace: Option<Pace>,
+        within: Option<&PathSet>,
         to: &mut Expected<'_>,
     ) -> ActionReport {
-        let mut candidates = self.matching(action, filter);
+        let mut candidates = self.matching(action, filter, within);
         let mut required: Vec<JobId> = candidates.clone();
         required.retain(|&id| self.is_selected_exactly(id, filter));
         let most = self.limits.step_jobs;
@@ -94,8 +103,13 @@ impl Model {
         ActionReport { done, more, ..ActionReport::default() }
     }
 
-    /// The jobs that the filter matches and the action applies to.
-    pub(super) fn matching(&self, action: Action, filter: &Filter) -> Vec<JobId> {
+    /// The jobs that the filter matches and the action applies to, in queues that the tool may use.
+    pub(super) fn matching(
+        &self,
+        action: Action,
+        filter: &Filter,
+        within: Option<&PathSet>,
+    ) -> Vec<JobId> {
         let state = match (action, filter.state) {
             (Action::Drop, None) => Some(JobState::Dead),
             (_, state) => state,
@@ -107,6 +121,7 @@ impl Model {
                 _ => None,
             };
             filter.pattern.matches(&job.path)
+                && within.is_none_or(|within| permits(within, &job.path))
                 && state.is_none_or(|state| job.state() == state)
                 && applies(action, job.state())
                 && filter.matches_end_time(ended_at)
@@ -117,10 +132,14 @@ impl Model {
     }
 
     /// Dead letters by reason and fingerprint, largest groups first.
-    pub(super) fn dead_groups(&self, filter: &Filter) -> Vec<DeadGroupView> {
+    pub(super) fn dead_groups(
+        &self,
+        filter: &Filter,
+        within: Option<&PathSet>,
+    ) -> Vec<DeadGroupView> {
         let filter = Filter { state: Some(JobState::Dead), ..filter.clone() };
         let mut kinds: BTreeMap<(Path, DeathReason, Fingerprint), Vec<&Job>> = BTreeMap::new();
-        for id in self.matching(Action::Drop, &filter) {
+        for id in self.matching(Action::Drop, &filter, within) {
             let job = &self.jobs[self.find(id).expect("it matches")];
             if let Phase::Dead(reason) = job.phase {
                 kinds.entry((job.path.clone(), reason, job.died_of)).or_default().push(job);
@@ -174,7 +193,7 @@ impl Model {
     /// True when the filter's selection is exact.
     pub(super) fn selection_is_exact(&self, action: Action, filter: &Filter) -> bool {
         let all_ages = Filter { ended_from: None, ended_before: None, ..filter.clone() };
-        let all = self.matching(action, &all_ages);
+        let all = self.matching(action, &all_ages, None);
         all.into_iter().all(|id| self.is_selected_exactly(id, filter))
     }
 

@@ -3,7 +3,7 @@
 use longshore_protocol::messages::work::{
     Action, AttemptInfo, CheckpointInfo, Filter, JobInfo, RequestError, Selection,
 };
-use longshore_protocol::{Glob, JobState, LinkId, Path};
+use longshore_protocol::{Glob, JobState, LinkId, Path, PathSet};
 
 use super::super::scenario::{glob, id};
 use super::dispatch::lane_of;
@@ -124,7 +124,7 @@ impl Harness {
     }
 
     pub(super) fn compare_queues(&self) {
-        let stats = self.state.queue_stats(&glob("/**"), self.now);
+        let stats = self.state.queue_stats(&glob("/**"), None, self.now);
         assert_eq!(stats.len(), self.model.queues.len());
         for (stat, queue) in stats.iter().zip(&self.model.queues) {
             let counts = self.model.counts(&queue.path);
@@ -192,17 +192,23 @@ impl Harness {
     }
 
     /// Groups of dead letters, and how many jobs an action by filter would apply to.
-    pub(super) fn compare_dead(&self, filter: &Filter) {
+    pub(super) fn compare_dead(&self, filter: &Filter, within: &PathSet) {
         let dead = Filter { state: None, ..filter.clone() };
         if self.model.selection_is_exact(Action::Drop, &dead) {
-            let groups = (self.model.dead_groups(&dead), false);
-            assert_eq!(self.state.dead_groups(&dead), groups, "{dead:?}");
+            for within in [None, Some(within)] {
+                let groups = (self.model.dead_groups(&dead, within), false);
+                assert_eq!(self.state.dead_groups(&dead, within), groups, "{dead:?} {within:?}");
+            }
         }
         for action in [Action::Confirm, Action::Cancel, Action::Revive, Action::Drop] {
             if self.model.selection_is_exact(action, filter) {
-                let preview = self.state.preview(action, &Selection::Matching(filter.clone()));
-                let done = self.model.matching(action, filter).len() as u64;
-                assert_eq!((preview.done, preview.more), (done, false), "{action:?} of {filter:?}");
+                let selection = Selection::Matching(filter.clone());
+                for within in [None, Some(within)] {
+                    let preview = self.state.preview(action, &selection, within);
+                    let done = self.model.matching(action, filter, within).len() as u64;
+                    let case = (action, filter, within);
+                    assert_eq!((preview.done, preview.more), (done, false), "{case:?}");
+                }
             }
         }
     }

@@ -1,17 +1,34 @@
 //! Subscriptions, and whether each delivery was correct.
 
+use std::ops::Deref;
+
 use longshore_protocol::messages::work::{Order, Sources, Waiting};
-use longshore_protocol::{JobChange, LinkId, Path};
+use longshore_protocol::{Glob, JobChange, LinkId, Path, PathSet};
 
 use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
 use crate::outcome::{Assignment, Reply};
 
+/// Sources, and the queues among them that the client may take jobs of; none for all.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct PermittedSources {
+    sources: Sources,
+    pub(super) within: Option<PathSet>,
+}
+
+impl Deref for PermittedSources {
+    type Target = Sources;
+
+    fn deref(&self) -> &Sources {
+        &self.sources
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Subscription {
     pub(super) link: LinkId,
     pub(super) number: u32,
-    pub(super) sources: Sources,
+    pub(super) sources: PermittedSources,
     pub(super) credit: u32,
     pub(super) notified: bool,
 }
@@ -19,7 +36,7 @@ pub(super) struct Subscription {
 /// The balance of each lane of weighted sources, while they have subscriptions.
 #[derive(Clone)]
 pub(super) struct Shares {
-    sources: Sources,
+    sources: PermittedSources,
     balances: Vec<i64>,
 }
 
@@ -35,9 +52,8 @@ impl Model {
         sources: &Sources,
         to: &mut Expected<'_>,
     ) {
-        if self.session_of(link).is_none() {
-            return;
-        }
+        let Some(session) = self.session_of(link) else { return };
+        let within = self.sessions[session].work.clone();
         let own = self.subscriptions.iter().filter(|s| s.link == link).count();
         let refusal = if self.subscription(link, number).is_some() {
             Some(format!("the link has a subscription {number} already"))
@@ -53,28 +69,39 @@ impl Model {
             None => self.subscriptions.push(Subscription {
                 link,
                 number,
-                sources: sources.clone(),
+                sources: PermittedSources { sources: sources.clone(), within },
                 credit: 0,
                 notified: false,
             }),
         }
     }
 
+    /// A subscription whose queues have changed is notified again.
+    pub(super) fn permit(&mut self, link: LinkId, work: Option<&PathSet>) {
+        let Some(session) = self.session_of(link) else { return };
+        self.sessions[session].work = work.cloned();
+        for s in self.subscriptions.iter_mut().filter(|s| s.link == link) {
+            if s.sources.within.as_ref() != work {
+                (s.sources.within, s.notified) = (work.cloned(), false);
+            }
+        }
+    }
+
     /// Ready jobs of the sources, without those of paused queues.
-    fn ready_for<'a>(&'a self, sources: &Sources) -> impl Iterator<Item = &'a Job> {
+    fn ready_for<'a>(&'a self, sources: &PermittedSources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.phase == Phase::Ready);
         let is_open = |job: &Job| !self.is_paused(&job.path);
         ready.filter(move |job| lane_of(sources, &job.path).is_some() && is_open(job))
     }
 
     /// The next job of one lane.
-    fn head<'a>(&'a self, sources: &Sources, lane: usize) -> Option<&'a Job> {
+    fn head<'a>(&'a self, sources: &PermittedSources, lane: usize) -> Option<&'a Job> {
         let own = self.ready_for(sources).filter(|job| lane_of(sources, &job.path) == Some(lane));
         own.min_by_key(|job| job.rank())
     }
 
     /// The candidates for the sources' next job: one, or one of each lane if they are weighted.
-    fn next_for<'a>(&'a self, sources: &Sources) -> Vec<&'a Job> {
+    fn next_for<'a>(&'a self, sources: &PermittedSources) -> Vec<&'a Job> {
         let mut heads = (0..sources.patterns.len()).filter_map(|lane| self.head(sources, lane));
         match sources.order {
             Order::Age => heads.min_by_key(|job| job.rank()).into_iter().collect(),
@@ -171,7 +198,7 @@ impl Model {
 
     /// Smooth weighted round robin: each lane that has jobs gains its weight; the one with the
     /// highest balance, the first of several, is next, and pays the weights of all.
-    fn share(&mut self, sources: &Sources, taken: &Path) {
+    fn share(&mut self, sources: &PermittedSources, taken: &Path) {
         let lanes = 0..sources.patterns.len();
         let with_jobs: Vec<usize> =
             lanes.clone().filter(|&lane| self.head(sources, lane).is_some()).collect();
@@ -216,8 +243,17 @@ fn expired_jobs(to: &Expected<'_>) -> usize {
 
 /// The lane of a queue: a queue that several patterns match belongs to the first. One of weight 0
 /// takes no jobs.
-pub(super) fn lane_of(sources: &Sources, path: &Path) -> Option<usize> {
+pub(super) fn lane_of(sources: &PermittedSources, path: &Path) -> Option<usize> {
+    if sources.within.as_ref().is_some_and(|within| !permits(within, path)) {
+        return None;
+    }
     let mut sources = sources.patterns.iter().enumerate();
     let (lane, source) = sources.find(|(_, source)| source.pattern.matches(path))?;
     (source.weight != 0).then_some(lane)
+}
+
+/// Whether a client may use the queue.
+pub(super) fn permits(within: &PathSet, path: &Path) -> bool {
+    let is_in = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(path));
+    is_in(&within.allow) && !is_in(&within.deny)
 }

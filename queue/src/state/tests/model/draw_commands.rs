@@ -7,8 +7,8 @@ use longshore_protocol::messages::work::{
     Checkpoint, NewSettle, Order, Selection, Source, Sources, Tokens,
 };
 use longshore_protocol::{
-    Durability, Epoch, Gate, JobError, JobId, JobState, LinkId, NewJob, PublisherId, Refusal, Role,
-    Token,
+    Durability, Epoch, Gate, JobError, JobId, JobState, LinkId, NewJob, PathSet, PublisherId,
+    Refusal, Role, Token,
 };
 
 use super::super::scenario::{atomic, batch, glob, id, path, session, settles};
@@ -62,6 +62,16 @@ impl Draw {
 
     pub(super) fn glob(&mut self) -> longshore_protocol::Glob {
         glob(PATTERNS[self.below(PATTERNS.len())])
+    }
+
+    /// The queues that a client may use: once in so often not all.
+    pub(super) fn some_paths(&mut self, once_in: usize) -> Option<PathSet> {
+        self.one_in(once_in).then(|| self.path_set())
+    }
+
+    pub(super) fn path_set(&mut self) -> PathSet {
+        let deny = if self.one_in(3) { vec![self.glob()] } else { Vec::new() };
+        PathSet { allow: vec![self.glob()], deny }
     }
 
     pub(super) fn id(&mut self) -> JobId {
@@ -165,6 +175,7 @@ impl Harness {
                 let (link, subscription) = (link?, draw.below(3) as u32);
                 Command::Subscribe { link, subscription, sources: self.draw_sources(draw) }
             }
+            3 if draw.one_in(2) => Command::Permit { link: link?, work: draw.some_paths(6) },
             3 => Command::Unsubscribe { link: link?, subscription: draw.below(3) as u32 },
             4 => Command::Credit {
                 link: link?,
@@ -186,13 +197,15 @@ impl Harness {
                 let action = draw_action(draw);
                 let pace = draw_pace(action, draw);
                 let selection = Selection::Ids(ids);
-                Command::Act { link: tool, request, action, selection, pace }
+                let within = draw.some_paths(4);
+                Command::Act { link: tool, request, action, selection, pace, within }
             }
             11 => {
                 let action = draw_action(draw);
                 let selection = Selection::Matching(self.draw_filter(draw));
                 let pace = draw_pace(action, draw);
-                Command::Act { link: tool, request, action, selection, pace }
+                let within = draw.some_paths(4);
+                Command::Act { link: tool, request, action, selection, pace, within }
             }
             12 => {
                 let dead = |job: &&super::jobs::Job| job.state() == JobState::Dead;
@@ -272,6 +285,8 @@ impl Harness {
             role: Role::Worker,
             session: session(name),
             name: name.into(),
+            identity: if draw.one_in(30) { "cn:b" } else { "cn:a" }.into(),
+            work: draw.some_paths(8),
             resume: Tokens(resume),
         })
     }

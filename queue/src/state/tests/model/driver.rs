@@ -130,7 +130,8 @@ impl Harness {
         }
         if draw.one_in(8) {
             let filter = self.draw_filter(&mut draw);
-            self.compare_dead(&filter);
+            let within = draw.path_set();
+            self.compare_dead(&filter, &within);
             self.compare_checkpoints();
             self.compare_leases();
         }
@@ -200,8 +201,8 @@ impl Harness {
         self.log.push((index, self.now, command.clone()));
         let mut out = Outcomes { wants_events: true, ..Outcomes::default() };
         let preview = match &command {
-            Command::Act { action, selection, pace: None, .. } => {
-                Some(self.state.preview(*action, selection))
+            Command::Act { action, selection, pace: None, within, .. } => {
+                Some(self.state.preview(*action, selection, within.as_ref()))
             }
             _ => None,
         };

@@ -130,7 +130,10 @@ impl Model {
                 self.next_token += 1 << 32;
                 self.limits = (*start.rules).clone();
             }
-            Command::LinkUp { link, name, resume, .. } => self.link_up(*link, name, resume, to),
+            Command::LinkUp { link, name, identity, work, resume, .. } => {
+                self.link_up(*link, name, (identity, work.as_ref()), resume, to);
+            }
+            Command::Permit { link, work } => self.permit(*link, work.as_ref()),
             Command::LinkLost { link } => self.link_lost(*link),
             Command::Subscribe { link, subscription, sources } => {
                 self.subscribe(*link, *subscription, sources, to);
@@ -170,8 +173,8 @@ impl Model {
                     to.replies.push((*link, Reply::Checkpointed(answer)));
                 }
             }
-            Command::Act { link, request, action, selection, pace } => {
-                let report = self.act(*action, selection, *pace, to);
+            Command::Act { link, request, action, selection, pace, within } => {
+                let report = self.act(*action, selection, *pace, within.as_ref(), to);
                 to.replies.push((*link, Reply::Acted { request: *request, report }));
             }
             Command::Replace { link, request, id, entry } => {

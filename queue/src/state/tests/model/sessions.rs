@@ -8,9 +8,10 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{
     AttemptOutcome, BatchRefusal, DeathReason, Decode, Durability, EnqueueOutcome, Fingerprint,
-    JobChange, JobError, LinkId, Path, Reader, Refusal, Runs, SettleOutcome, Token,
+    JobChange, JobError, LinkId, Path, PathSet, Reader, Refusal, Runs, SettleOutcome, Token,
 };
 
+use super::dispatch::permits;
 use super::jobs::Phase;
 use super::naive::{Expected, HOUR_MS, Model};
 use crate::command::Command;
@@ -19,6 +20,9 @@ use crate::outcome::{RecordRef, Reply};
 #[derive(Clone)]
 pub(super) struct Session {
     pub(super) name: String,
+    identity: String,
+    /// The queues whose jobs its link may take; none for all.
+    pub(super) work: Option<PathSet>,
     pub(super) link: Option<LinkId>,
     pub(super) next_batch: u64,
     batches: Vec<(u64, Runs<EnqueueOutcome>)>,
@@ -31,9 +35,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    fn new(name: &str) -> Session {
+    fn new(name: &str, identity: &str) -> Session {
         Session {
             name: name.to_owned(),
+            identity: identity.to_owned(),
+            work: None,
             link: None,
             next_batch: 1,
             batches: Vec::new(),
@@ -56,13 +62,19 @@ impl Model {
         &mut self,
         link: LinkId,
         name: &str,
+        (identity, work): (&str, Option<&PathSet>),
         resume: &Tokens,
         to: &mut Expected<'_>,
     ) {
         let number = match self.sessions.iter().position(|s| s.is_known && s.name == name) {
+            Some(number) if self.sessions[number].identity != identity => {
+                let reason = "the session belongs to another client".to_owned();
+                to.replies.push((link, Reply::LinkRefused { reason }));
+                return;
+            }
             Some(number) => number,
             None => {
-                self.sessions.push(Session::new(name));
+                self.sessions.push(Session::new(name, identity));
                 self.sessions.len() - 1
             }
         };
@@ -71,13 +83,20 @@ impl Model {
         }
         self.sessions[number].link = Some(link);
         self.sessions[number].forget_at = None;
-        let is_gone = |token: &Token| self.held_by(*token, number).is_none();
+        self.sessions[number].work = work.cloned();
+        let may_work = |job: usize| {
+            let path = &self.jobs[job].path;
+            work.is_none_or(|work| permits(work, path))
+        };
+        let is_gone =
+            |token: &Token| !self.held_by(*token, number).is_some_and(|job| may_work(job));
         let gone = Tokens(resume.0.iter().copied().filter(is_gone).collect());
         let mut unlisted = Vec::new();
         for job in &self.jobs {
             match job.phase {
                 Phase::Running { token, session } if session == number => {
-                    if resume.0.contains(&token) {
+                    let may_work = work.is_none_or(|work| permits(work, &job.path));
+                    if may_work && resume.0.contains(&token) {
                         to.moved.push((token, link));
                     } else {
                         unlisted.push(token);
