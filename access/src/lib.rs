@@ -17,6 +17,7 @@ pub use control::{AccessControl, AccessRefusal, Client, RuleChanges, RuleWatch, 
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use policy::{
     Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, Rights, Rule,
+    SERVER_PATH,
 };
 pub use tokens::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,

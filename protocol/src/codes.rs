@@ -51,6 +51,9 @@ codes! {
         MemoryFull = 13, "MemoryFull: the publisher's jobs have reached their memory limit \
                           (longshore stat has the metrics); let workers catch up, keep fewer ended \
                           jobs (longshore queue set), or start it with a larger --memory-max";
+        /// The publisher's policy does not allow the client to enqueue at the path.
+        Forbidden = 14, "Forbidden: the publisher's policy does not allow this client to enqueue \
+                         at the path (longshore access check names the rule)";
     }
 }
 

@@ -1,14 +1,26 @@
 //! The accept loop of a publisher's listener.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_access::{Identity, Rights};
 use longshore_protocol::Handshake;
 use longshore_transport::{LinkReceiver, LinkSender, Listener, Peer};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::values::Values;
+
+/// The client of a link.
+pub(crate) struct LinkClient {
+    pub(crate) handshake: Handshake,
+    /// Who it is; none without a certificate and a token.
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// What it may do. They only grow: a link that has lost a right is cut.
+    pub(crate) rights: watch::Receiver<Arc<Rights>>,
+}
 
 /// Serves each link in its own task until `closing`; then waits at most `goodbye` for every link to
 /// send its goodbye and end.
@@ -17,7 +29,7 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     values: Values,
     closing: CancellationToken,
     goodbye: Duration,
-    mut serve: impl FnMut(Handshake, LinkSender, LinkReceiver) -> F,
+    mut serve: impl FnMut(LinkClient, LinkSender, LinkReceiver) -> F,
 ) {
     let mut links = JoinSet::new();
     loop {
@@ -29,8 +41,10 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
                     warn!("a link was accepted without a handshake");
                     continue;
                 };
+                let (identity, rights) = (link.identity().cloned(), link.rights());
+                let client = LinkClient { handshake, identity, rights };
                 let (sender, receiver) = link.split();
-                links.spawn(serve(handshake, sender, receiver));
+                links.spawn(serve(client, sender, receiver));
             }
             Some(ended) = links.join_next() => {
                 if let Err(why) = ended && why.is_panic() {

@@ -1,6 +1,7 @@
 //! Data that is not in memory, read on blocking threads so that the owner never waits for a disk.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use longshore_protocol::limits::PAGE_BYTES_MAX;
 use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
 };
-use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Reader};
+use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Path, PathSet, Reader};
 use longshore_queue::{
     Assignment, CheckpointView, DeadGroupView, JobView, LogReadError, LogReader, Neighbours,
     PendingAnswer, RecordRef,
@@ -91,6 +92,9 @@ pub(crate) struct ColdAnswer {
     pub(crate) pending: PendingAnswer,
     /// It answers a request that waited for the job's end.
     pub(crate) for_waiter: bool,
+    /// The queues of whose jobs the client may see contents; none for all. Of others the payload,
+    /// headers, result, errors, checkpoints and progress are left out.
+    pub(crate) contents: Option<Arc<PathSet>>,
 }
 
 /// A complete answer.
@@ -193,8 +197,10 @@ impl ColdLoads {
             let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
                 let bytes = cold.bytes();
-                let ColdAnswer { link, id, pending, for_waiter } = cold;
-                let answer = complete(&reader, pending, for_waiter);
+                let ColdAnswer { link, id, mut pending, for_waiter, contents } = cold;
+                let sees = |path: &Path| contents.as_ref().is_none_or(|set| set.contains(path));
+                leave_out_contents(&mut pending, sees);
+                let answer = complete(&reader, pending, for_waiter, sees);
                 let loaded = LoadedAnswer { link, id, answer, for_waiter, bytes };
                 let _stopping = events.blocking_send(OwnerEvent::AnswerLoaded(loaded));
             });
@@ -246,12 +252,40 @@ fn is_lack_of_resources(error: &std::io::Error) -> bool {
     errno.is_some_and(|e| matches!(e, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN))
 }
 
+/// Leaves out, beside entries, contents of jobs in queues of which the client does not see any.
+fn leave_out_contents(pending: &mut PendingAnswer, sees: impl Fn(&Path) -> bool) {
+    let leave_out = |view: &mut JobView| {
+        if sees(&view.info.path) {
+            return;
+        }
+        (view.error, view.result) = (None, None);
+        view.attempt_errors.fill(None);
+        view.checkpoints.clear();
+        (view.info.checkpoints, view.info.progress) = (Vec::new(), None);
+    };
+    match pending {
+        PendingAnswer::Job(view) => view.iter_mut().for_each(|view| leave_out(view)),
+        PendingAnswer::Jobs { views, .. } => views.iter_mut().for_each(leave_out),
+        PendingAnswer::DeadGroups { groups, .. } => {
+            for view in groups.iter_mut().filter(|view| !sees(&view.group.path)) {
+                view.error = None;
+            }
+        }
+        // A worker reads the checkpoints of a job that it runs.
+        PendingAnswer::Checkpoints(_)
+        | PendingAnswer::Ready(_)
+        | PendingAnswer::Feed { .. }
+        | PendingAnswer::Refused(_) => {}
+    }
+}
+
 /// Reads the cold parts of an answer. For a request that waited for the end, a damaged entry or
 /// checkpoint is left out: it may be what the job died of.
 fn complete(
     reader: &LogReader,
     pending: PendingAnswer,
     for_waiter: bool,
+    sees: impl Fn(&Path) -> bool,
 ) -> Result<Answer, RequestError> {
     match pending {
         PendingAnswer::Ready(answer) => Ok(answer),
@@ -259,7 +293,8 @@ fn complete(
         PendingAnswer::Job(Some(view)) => {
             let mut view = *view;
             let checkpoints = std::mem::take(&mut view.checkpoints);
-            let mut info = fill(reader, view, true, for_waiter)?;
+            let full = sees(&view.info.path);
+            let mut info = fill(reader, view, full, for_waiter)?;
             for (checkpoint, at) in info.checkpoints.iter_mut().zip(checkpoints) {
                 checkpoint.bytes = unless_left_out(read(reader, at), for_waiter)?;
             }
@@ -271,7 +306,10 @@ fn complete(
         PendingAnswer::Jobs { views, next, full, index } => {
             let jobs = views
                 .into_iter()
-                .map(|view| fill(reader, view, full, false))
+                .map(|view| {
+                    let full = full && sees(&view.info.path);
+                    fill(reader, view, full, false)
+                })
                 .collect::<Result<_, _>>()?;
             Ok(Answer::Jobs(JobsPage { jobs, next, index }))
         }
@@ -360,8 +398,6 @@ fn read(reader: &LogReader, at: RecordRef) -> Result<Bytes, RequestError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use longshore_protocol::NewJob;
     use longshore_protocol::messages::work::{BatchBuilder, DeadGroup, JobTimes};
     use longshore_queue::{BodyBlock, Records};
@@ -437,6 +473,7 @@ mod tests {
             &reader,
             PendingAnswer::DeadGroups { groups, more: false },
             false,
+            |_| true,
         ) {
             Ok(Answer::DeadGroups(groups_of)) => groups_of,
             other => panic!("{other:?}"),

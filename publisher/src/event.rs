@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longshore_access::{Identity, Rights};
 use longshore_protocol::messages::work::{ToPublisher, Tokens};
 use longshore_protocol::{LinkId, Role, SessionId};
 use longshore_transport::LinkSender;
@@ -71,6 +72,13 @@ pub(crate) enum OwnerEvent {
         /// The messages' share of [`EVENT_BYTES_MAX`], released with them.
         _budget: OwnedSemaphorePermit,
     },
+    /// A client has gained rights.
+    Rights {
+        /// The link.
+        link: LinkId,
+        /// What the client may do now.
+        rights: Arc<Rights>,
+    },
     /// A link has ended.
     LinkDown {
         /// The link.
@@ -111,6 +119,10 @@ pub(crate) struct NewLink {
     pub(crate) session: SessionId,
     /// The client process's name.
     pub(crate) name: String,
+    /// Who the client is; none without a certificate and a token.
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// What the client may do.
+    pub(crate) rights: Arc<Rights>,
     /// Leases that it resumes.
     pub(crate) resume: Tokens,
 }

@@ -9,7 +9,7 @@ use longshore_protocol::limits::{FEED_EVENTS_MAX, FEEDS_MAX};
 use longshore_protocol::messages::work::{
     FeedEnd, FeedEvent, FeedEvents, FeedPosition, FromPublisher, RequestError,
 };
-use longshore_protocol::{Glob, LinkId, Path};
+use longshore_protocol::{LinkId, Path};
 use longshore_queue::{Cursor, Event, QueueId, QueueSet, Read, Tail};
 
 /// The approximate size limit of one message of events, in bytes.
@@ -86,7 +86,7 @@ impl Feeds {
     pub(crate) fn begin(
         &mut self,
         (link, id): (LinkId, u64),
-        pattern: Glob,
+        queues: QueueSet,
         after: Option<FeedPosition>,
         tail: &Tail,
         now: Instant,
@@ -96,7 +96,6 @@ impl Feeds {
         feeds.requested.swap_remove(position);
         Some(match tail.cursor(after) {
             Ok(cursor) => {
-                let queues = QueueSet::new(pattern);
                 feeds.open.push(Feed { id, queues, cursor, reported_at: now, unreported: false });
                 self.more = true;
                 Ok(tail.position_of(&cursor))
@@ -289,7 +288,7 @@ impl Scratch {
 mod tests {
     use std::collections::HashSet;
 
-    use longshore_protocol::{Encode, Epoch, FrameWriter, JobChange, JobId, JobState};
+    use longshore_protocol::{Encode, Epoch, FrameWriter, Glob, JobChange, JobId, JobState};
 
     use super::*;
 
@@ -354,8 +353,8 @@ mod tests {
 
     fn begin(feeds: &mut Feeds, id: u64, pattern: &str, tail: &Tail) {
         assert!(feeds.request(LINK, id));
-        let pattern = Glob::new(pattern).unwrap();
-        feeds.begin((LINK, id), pattern, None, tail, Instant::now()).unwrap().unwrap();
+        let queues = QueueSet::new(Glob::new(pattern).unwrap(), None);
+        feeds.begin((LINK, id), queues, None, tail, Instant::now()).unwrap().unwrap();
     }
 
     #[test]
@@ -481,7 +480,7 @@ mod tests {
         assert!(feeds.request(LINK, 1));
         assert!(!feeds.is_empty(), "events are recorded from here on");
         feeds.forget(LINK, 1);
-        let everything = Glob::everything();
+        let everything = QueueSet::new(Glob::everything(), None);
         assert!(feeds.begin((LINK, 1), everything, None, &tail, Instant::now()).is_none());
         assert!(feeds.is_empty());
     }
@@ -495,7 +494,13 @@ mod tests {
         assert!(!feeds.request(LINK, 99));
         assert!(feeds.request(LINK, 3), "the same number replaces its feed");
         let gone = FeedPosition { epoch: Epoch(1), index: 100 };
-        let begun = feeds.begin((LINK, 3), Glob::everything(), Some(gone), &tail, Instant::now());
+        let begun = feeds.begin(
+            (LINK, 3),
+            QueueSet::new(Glob::everything(), None),
+            Some(gone),
+            &tail,
+            Instant::now(),
+        );
         assert_eq!(begun, Some(Err(RequestError::Rewound)));
         assert!(feeds.request(LINK, 99), "there is room again");
         feeds.link_lost(LINK);

@@ -33,6 +33,7 @@ mod operator_log;
 mod options;
 mod owner;
 mod pauses;
+mod permissions;
 mod publisher;
 mod quiet_requests;
 mod recording;

@@ -1,21 +1,24 @@
 //! One link's task: reads frames, decodes their messages and sends them to the owner. It decides
 //! nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use longshore_access::Rights;
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::work::{
     Attach, Checkpointed, Enqueued, FromPublisher, RequestError, Settled, ToPublisher, Tokens, tag,
 };
 use longshore_protocol::{
-    BatchRefusal, CheckpointOutcome, FrameWriter, Handshake, LinkId, Messages, Reader, Runs, Token,
-    WireError,
+    BatchRefusal, CheckpointOutcome, FrameWriter, LinkId, Messages, Reader, Runs, Token, WireError,
 };
 use longshore_queue::CACHE_COPY_BYTES_MAX;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
+use tokio::sync::watch;
 use tracing::{debug, info};
 
+use crate::accept::LinkClient;
 use crate::event::{EventSender, NewLink, OwnerEvent};
 
 /// The longest that a client may take to send `Attach`, as long as a handshake: until then it
@@ -30,11 +33,12 @@ const PART_MESSAGES_MAX: usize = 256;
 /// Serves a link until it ends.
 pub(crate) async fn serve(
     link: LinkId,
-    handshake: Handshake,
+    client: LinkClient,
     sender: LinkSender,
     mut receiver: LinkReceiver,
     events: EventSender,
 ) {
+    let LinkClient { handshake, identity, mut rights } = client;
     let attached = tokio::time::timeout(ATTACH_WAIT, attach(&mut receiver)).await;
     let attached = attached.unwrap_or_else(|_| Err(format!("no Attach within {ATTACH_WAIT:?}")));
     let attached = match attached {
@@ -51,12 +55,14 @@ pub(crate) async fn serve(
         role: handshake.role,
         session: handshake.session,
         name: handshake.name,
+        identity,
+        rights: rights.borrow_and_update().clone(),
         resume,
     };
     if events.send(OwnerEvent::LinkUp(new_link)).await.is_err() {
         return;
     }
-    let why = read(link, (unread, bytes), &sender, &mut receiver, &events).await;
+    let why = read(link, (unread, bytes), &sender, (&mut receiver, &mut rights), &events).await;
     debug!(link = link.0, %why, "link ended");
     let _stopping = events.send(OwnerEvent::LinkDown { link }).await;
 }
@@ -86,7 +92,7 @@ async fn read(
     link: LinkId,
     first: (Messages, usize),
     sender: &LinkSender,
-    receiver: &mut LinkReceiver,
+    (receiver, rights): (&mut LinkReceiver, &mut watch::Receiver<Arc<Rights>>),
     events: &EventSender,
 ) -> String {
     let mut next = first;
@@ -124,7 +130,19 @@ async fn read(
         }
         // Release the frame before waiting: the link may be silent for long.
         drop(frame);
-        next = match receiver.recv().await {
+        let received = loop {
+            tokio::select! {
+                biased;
+                received = receiver.recv() => break received,
+                Ok(()) = rights.changed() => {
+                    let rights = rights.borrow_and_update().clone();
+                    if events.send(OwnerEvent::Rights { link, rights }).await.is_err() {
+                        return stopped();
+                    }
+                }
+            }
+        };
+        next = match received {
             Ok(body) => {
                 let bytes = body.len();
                 (Messages::new(body), bytes)

@@ -1,18 +1,36 @@
 //! Log messages for operators, each once per change.
 
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
+use longshore_access::{Action, Identity};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
+use longshore_transport::LogLimit;
 use tracing::{info, warn};
 
 use crate::deaths::{DeathReporter, NewDeaths};
 
 /// What has been logged.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OperatorLog {
     clock_held: bool,
     deaths: DeathReporter,
+    denied: LogLimit,
+}
+
+/// Most log lines about what clients may not do, in each period.
+const DENIED_LINES_MAX: u32 = 10;
+const DENIED_PERIOD: Duration = Duration::from_secs(10);
+
+impl Default for OperatorLog {
+    fn default() -> OperatorLog {
+        OperatorLog {
+            clock_held: false,
+            deaths: DeathReporter::default(),
+            denied: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
+        }
+    }
 }
 
 impl OperatorLog {
@@ -26,6 +44,20 @@ impl OperatorLog {
             ),
             None if was_held => info!("the wall clock is valid again: timers continue"),
             _ => {}
+        }
+    }
+
+    /// Logs, at a bounded rate, what the policy does not allow to a client.
+    pub(crate) fn denied(
+        &mut self,
+        identity: Option<&Identity>,
+        address: SocketAddr,
+        action: Action,
+        what: &str,
+    ) {
+        if let Some(left_out) = self.denied.admit(Instant::now()) {
+            let identity = identity.map_or_else(String::new, Identity::to_string);
+            warn!(identity, %address, %action, what, left_out, "the policy denies this to a client");
         }
     }
 

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_access::AccessControl;
 use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{CheckedTerms, Cluster, TermsError};
@@ -50,6 +51,8 @@ pub struct PublisherOptions {
     pub insecure: bool,
     /// TLS, for every link. None by default.
     pub tls: Option<TlsAcceptor>,
+    /// Who may be a client, and do what. By default every client may do everything.
+    pub access_control: AccessControl,
     /// Most links at once; more are refused with `Busy`. Fewer if the process's limit of open files
     /// would leave too few for the journal. 16,384 by default.
     pub connections_max: usize,
@@ -169,6 +172,7 @@ impl PublisherOptions {
             durability: Durability::Fsync,
             insecure: false,
             tls: None,
+            access_control: AccessControl::default(),
             connections_max: PublisherOptions::CONNECTIONS_MAX,
             value_connections_max: None,
             segment_bytes: PublisherOptions::SEGMENT_BYTES,

@@ -13,6 +13,7 @@ mod requests;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longshore_access::{Action, Rights};
 use longshore_protocol::{LinkId, PublisherId, Revoked, Token};
 use longshore_queue::{
     Clock, Command, Cursor, Event, Now, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
@@ -30,6 +31,7 @@ use crate::health::{HealthHandle, HealthRequest};
 use crate::idle::IdleQueues;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
+use crate::permissions;
 use crate::quiet_requests::QuietRequests;
 use crate::recording::EventRecording;
 use crate::registry::Registry;
@@ -248,6 +250,7 @@ impl Owner {
                 }
                 Ok(())
             }
+            OwnerEvent::Rights { link, rights } => self.rights_changed(now, link, rights),
             OwnerEvent::LinkReady { link } => {
                 self.router.ready(link);
                 Ok(())
@@ -275,19 +278,26 @@ impl Owner {
             return Ok(());
         }
         self.router.add(&new_link, now.wall_ms);
-        let NewLink { link, role, session, name, resume, .. } = new_link;
-        self.store.submit(
-            now,
-            Command::LinkUp {
-                link,
-                role,
-                session,
-                name,
-                identity: String::new(),
-                work: None,
-                resume,
-            },
-        )?;
+        let NewLink { link, role, session, name, identity, rights, resume, .. } = new_link;
+        let identity = identity.map_or_else(String::new, |identity| identity.to_string());
+        let work = permissions::limit(&rights, Action::Work).cloned();
+        self.store
+            .submit(now, Command::LinkUp { link, role, session, name, identity, work, resume })?;
+        Ok(())
+    }
+
+    /// A client has gained rights: its subscriptions take jobs of more queues.
+    fn rights_changed(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        rights: Arc<Rights>,
+    ) -> Result<(), Poisoned> {
+        let Some(before) = self.router.set_rights(link, rights.clone()) else { return Ok(()) };
+        if before.paths(Action::Work) != rights.paths(Action::Work) {
+            let work = permissions::limit(&rights, Action::Work).cloned();
+            self.store.submit(now, Command::Permit { link, work })?;
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    Epoch, Handshake, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
+    Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LostPayloads, Opened, Rules, START_PATHS_MAX, Secret,
@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::accept::accept;
+use crate::accept::{LinkClient, accept};
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
 use crate::event::{EVENT_BYTES_MAX, EventSender};
 use crate::health::HealthHandle;
@@ -121,6 +121,7 @@ impl Publisher {
                 insecure: options.insecure,
                 cluster: options.cluster_name(),
                 tls: options.tls.clone(),
+                access_control: options.access_control.clone(),
                 ..ListenerOptions::default()
             };
         let listener = Listener::bind(options.listen, info, listener_options).await?;
@@ -246,19 +247,17 @@ impl Publisher {
             metrics_task.spawn(serve_metrics(default, values.clone(), source));
         }
         let (link_values, mut number) = (values.clone(), 0);
-        let serve = move |handshake: Handshake, sender, receiver| {
+        let serve = move |client: LinkClient, sender, receiver| {
             number += 1;
             // Never reused within a data directory: the epoch rises with each start.
             let id = LinkId(info.epoch.0 << 32 | number);
             let (values, events) = (link_values.clone(), events.clone());
             async move {
-                match handshake.role {
+                match client.handshake.role {
                     // Boxed, so that the futures of thousands of worker links do not reserve room
                     // for it.
-                    Role::Values => {
-                        Box::pin(values::serve(values, handshake, sender, receiver)).await
-                    }
-                    _ => link::serve(id, handshake, sender, receiver, events).await,
+                    Role::Values => Box::pin(values::serve(values, client, sender, receiver)).await,
+                    _ => link::serve(id, client, sender, receiver, events).await,
                 }
             }
         };

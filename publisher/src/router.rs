@@ -1,9 +1,12 @@
 //! Outgoing messages per link: one frame for everything that one release has for a link.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use longshore_access::{Identity, Rights};
 use longshore_protocol::limits::{BATCH_JOBS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
 use longshore_protocol::{FrameWriter, LinkId, Path, Role, SessionId};
@@ -43,6 +46,8 @@ struct LinkOutput {
     role: Role,
     session: SessionId,
     name: String,
+    identity: Option<Arc<Identity>>,
+    rights: Arc<Rights>,
     /// Its `Attached` was sent; nothing else is sent before that.
     attached: bool,
     /// When it attached, in milliseconds since 1970.
@@ -101,6 +106,23 @@ impl Router {
         self.links.get(&link).map(|output| output.since_ms)
     }
 
+    /// Who the link's client is, and its address.
+    pub(crate) fn client(&self, link: LinkId) -> Option<(Option<&Identity>, SocketAddr)> {
+        let output = self.links.get(&link)?;
+        Some((output.identity.as_deref(), output.sender.peer_address()))
+    }
+
+    /// What the link's client may do; nothing once the link is gone.
+    pub(crate) fn rights(&self, link: LinkId) -> Option<&Arc<Rights>> {
+        self.links.get(&link).map(|output| &output.rights)
+    }
+
+    /// The link's client has gained rights. Returns those before; none if the link is gone.
+    pub(crate) fn set_rights(&mut self, link: LinkId, rights: Arc<Rights>) -> Option<Arc<Rights>> {
+        let output = self.links.get_mut(&link)?;
+        Some(std::mem::replace(&mut output.rights, rights))
+    }
+
     /// True while the link is open.
     pub(crate) fn has(&self, link: LinkId) -> bool {
         self.links.contains_key(&link)
@@ -148,6 +170,8 @@ impl Router {
             role: up.role,
             session: up.session,
             name: up.name.clone(),
+            identity: up.identity.clone(),
+            rights: up.rights.clone(),
             attached: false,
             since_ms: now_ms,
             frame: FrameWriter::new(),

@@ -1,5 +1,6 @@
 //! The sending half of a link.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -117,6 +118,11 @@ impl LinkSender {
     /// for the hang timeout. From now on nothing more is accepted.
     pub fn close(&self, reason: impl Into<String>) {
         self.guard.shared.close(reason.into().into());
+    }
+
+    /// The other side's address.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.guard.shared.peer_address
     }
 
     /// Why the link ended, if it has.

@@ -16,7 +16,7 @@ use longshore_protocol::{Path, PathSet, PublisherId};
 pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
 pub use self::publishers::Binding;
 pub(crate) use self::publishers::Publishers;
-pub use self::rights::Rights;
+pub use self::rights::{Rights, SERVER_PATH};
 pub use self::rule::{Effect, Rule};
 use crate::action::Action;
 use crate::identity::Identity;

@@ -8,6 +8,9 @@ use super::publishers::{Binding, Publishers};
 use crate::action::Action;
 use crate::identity::Identity;
 
+/// The path of actions that concern a server as a whole.
+pub const SERVER_PATH: &str = "/sys";
+
 /// Everything that a client may do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rights {
@@ -39,6 +42,11 @@ impl Rights {
     /// True if the action is allowed on the path.
     pub fn may(&self, action: Action, path: &Path) -> bool {
         self.paths(action).contains(path)
+    }
+
+    /// True if the action is allowed on a server as a whole.
+    pub fn may_at_server(&self, action: Action) -> bool {
+        self.paths(action).contains_str(SERVER_PATH)
     }
 
     /// The paths on which an action is allowed.

@@ -65,7 +65,8 @@ impl Owner {
             let now = self.clock.now();
             let Owner { waiters, store, .. } = self;
             waiters.start_lookups(|link: LinkId, id: u64, job: JobId| {
-                store.query(now, link, id, Request::Await { id: job });
+                // Its queue was checked when the wait began.
+                store.query(now, link, id, Request::Await { id: job }, None);
             });
         }
         let Owner { feeds, store, router, .. } = self;

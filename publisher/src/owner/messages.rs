@@ -2,14 +2,23 @@
 
 use std::time::Instant;
 
+use longshore_access::Action;
 use longshore_protocol::messages::work::{
-    Answer, EnqueueBatch, FromPublisher, ToPublisher, Tokens,
+    Answer, EnqueueBatch, FORBIDDEN_PLACEHOLDER_PATH, FromPublisher, Subscribe, ToPublisher,
+    Tokens, VALUE_PLACEHOLDER_PATH,
 };
 use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
 use longshore_queue::{Command, Now, Poisoned, QueueId};
 
 use super::Owner;
 use crate::delayed_refusals::RefusedBatch;
+use crate::permissions;
+
+/// A batch that becomes too long if its paths are replaced: all of it is refused.
+struct TooLongIfReplaced {
+    sequence: u64,
+    jobs: u32,
+}
 
 impl Owner {
     pub(super) fn message(
@@ -20,6 +29,15 @@ impl Owner {
     ) -> Result<(), Poisoned> {
         let command = match message {
             ToPublisher::Enqueue(batch) => {
+                let batch = match self.permitted(link, batch) {
+                    Ok(batch) => batch,
+                    Err(TooLongIfReplaced { sequence, jobs }) => {
+                        let refusal = Refusal::Forbidden;
+                        let refused = Command::Refuse { link, sequence, jobs, refusal };
+                        self.store.submit(now, refused)?;
+                        return Ok(());
+                    }
+                };
                 let refusal = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
                 let Some(refusal) = refusal else { return self.enqueue(now, link, batch) };
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
@@ -33,6 +51,9 @@ impl Owner {
             }
             ToPublisher::Recall(credit) => {
                 Command::Recall { link, subscription: credit.subscription, count: credit.count }
+            }
+            ToPublisher::Subscribe(subscribe) if self.refuses_subscription(link, &subscribe) => {
+                return Ok(());
             }
             ToPublisher::Subscribe(subscribe) => Command::Subscribe {
                 link,
@@ -71,6 +92,39 @@ impl Owner {
         Ok(())
     }
 
+    /// The batch, in which paths at which the client may not enqueue are replaced.
+    fn permitted(
+        &mut self,
+        link: LinkId,
+        batch: EnqueueBatch,
+    ) -> Result<EnqueueBatch, TooLongIfReplaced> {
+        let Some(rights) = self.router.rights(link) else { return Ok(batch) };
+        let Some(paths) = permissions::limit(rights, Action::Enqueue) else { return Ok(batch) };
+        if batch.paths.iter().all(|path| paths.contains(path)) {
+            return Ok(batch);
+        }
+        let paths = paths.clone();
+        let is_denied = |path: &Path| !paths.contains(path);
+        if let Some(denied) = batch.paths.iter().find(|path| is_denied(path)) {
+            self.log_denied(link, Action::Enqueue, denied.as_str());
+        }
+        batch
+            .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, is_denied)
+            .ok_or_else(|| TooLongIfReplaced { sequence: batch.sequence, jobs: batch.len() as u32 })
+    }
+
+    /// Refuses a subscription that takes nothing, or names a queue that the client may not work on.
+    fn refuses_subscription(&mut self, link: LinkId, subscribe: &Subscribe) -> bool {
+        let Some(rights) = self.router.rights(link) else { return false };
+        let Some(reason) = permissions::refused_subscription(rights, subscribe) else {
+            return false;
+        };
+        self.log_denied(link, Action::Work, &reason);
+        let subscription = subscribe.subscription;
+        self.router.send(link, &FromPublisher::SubscribeRefused { subscription, reason });
+        true
+    }
+
     /// Submits a batch. Jobs for the path of a live value are refused; the others are not.
     fn enqueue(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
         // A path of a queue never holds a value, and a queue is never removed. So most batches need
@@ -83,7 +137,8 @@ impl Owner {
         names.make_queues(|is_value| {
             let command = if !batch.paths.iter().any(is_value) {
                 Command::Enqueue { link, batch }
-            } else if let Some(batch) = batch.with_value_paths_replaced(is_value) {
+            } else if let Some(batch) = batch.with_paths_replaced(VALUE_PLACEHOLDER_PATH, is_value)
+            {
                 Command::Enqueue { link, batch }
             } else {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);

@@ -1,17 +1,20 @@
 //! Requests of tools: queries of durable state, actions, waits for a job's end, and feeds.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use longshore_protocol::LinkId;
+use longshore_access::Action;
 use longshore_protocol::messages::work::{
-    Answer, FromPublisher, PublisherStatus, Request, RequestError, Room,
+    Answer, FromPublisher, PublisherStatus, ReplaceOutcome, Request, RequestError, Room,
 };
-use longshore_queue::{Command, Now, PendingAnswer, Poisoned, SpaceLevel};
+use longshore_protocol::{JobId, LinkId};
+use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLevel, State};
 
 use super::Owner;
 use crate::cold::{ColdAnswer, LoadedAnswer};
 use crate::completion_waiters::{LookupOutcome, TooManyWaiters};
 use crate::metrics::METRICS_LINK;
+use crate::permissions;
 
 impl Owner {
     pub(super) fn request(
@@ -21,9 +24,26 @@ impl Owner {
         id: u64,
         request: Request,
     ) -> Result<(), Poisoned> {
+        let Some(rights) = self.router.rights(link).cloned() else { return Ok(()) };
+        let within = match permissions::scope(&rights, &request) {
+            Ok(within) => within,
+            Err(refusal) => {
+                self.log_denied(link, permissions::action_of(&request), "a request");
+                self.answer(link, id, Err(refusal));
+                return Ok(());
+            }
+        };
+        let is_within = |state: &State, job: &JobId| {
+            within.is_none_or(|within| state.path_of(job).is_none_or(|path| within.contains(path)))
+        };
         let command = match request {
             Request::Act { action, selection, pace, dry_run: false } => {
-                Command::Act { link, request: id, action, selection, pace, within: None }
+                let within = within.cloned();
+                Command::Act { link, request: id, action, selection, pace, within }
+            }
+            Request::Replace { id: job, .. } if !is_within(self.store.state(), &job) => {
+                self.answer(link, id, Ok(Answer::Replaced(ReplaceOutcome::Unknown)));
+                return Ok(());
             }
             Request::Replace { id: job, entry } => {
                 Command::Replace { link, request: id, id: job, entry }
@@ -58,6 +78,10 @@ impl Owner {
                 self.request_quiet((link, id), &workers, quiet, dry_run);
                 return Ok(());
             }
+            Request::Await { id: job } if !is_within(self.store.state(), &job) => {
+                self.answer(link, id, Ok(Answer::Job(None)));
+                return Ok(());
+            }
             Request::Await { id: job } => {
                 self.start_recording();
                 if self.waiters.is_empty() {
@@ -70,7 +94,7 @@ impl Owner {
             }
             Request::Feed { .. } if self.feeds.request(link, id) => {
                 self.start_recording();
-                self.store.query(now, link, id, request);
+                self.store.query(now, link, id, request, within);
                 return Ok(());
             }
             Request::Feed { .. } => {
@@ -78,7 +102,7 @@ impl Owner {
                 return Ok(());
             }
             request if self.router.begin_request(link) => {
-                self.store.query(now, link, id, request);
+                self.store.query(now, link, id, request, within);
                 return Ok(());
             }
             _ => {
@@ -88,6 +112,12 @@ impl Owner {
         };
         self.store.submit(now, command)?;
         Ok(())
+    }
+
+    /// Logs, at a bounded rate, what a client may not do.
+    pub(super) fn log_denied(&mut self, link: LinkId, action: Action, what: &str) {
+        let Some((identity, address)) = self.router.client(link) else { return };
+        self.operator_log.denied(identity, address, action, what);
     }
 
     /// A feed, or a wait for a job's end, is cancelled.
@@ -125,12 +155,25 @@ impl Owner {
             }
             PendingAnswer::Feed { pattern, after } => {
                 let (tail, now) = (self.store.tail(), Instant::now());
-                if let Some(begun) = self.feeds.begin((link, id), pattern, after, tail, now) {
+                let rights = self.router.rights(link);
+                let within = rights.and_then(|rights| permissions::limit(rights, Action::Inspect));
+                let queues = QueueSet::new(pattern, within.cloned().map(Arc::new));
+                if let Some(begun) = self.feeds.begin((link, id), queues, after, tail, now) {
                     self.answer(link, id, begun.map(Answer::Feed));
                 }
             }
             query_result => {
-                self.router.answer(ColdAnswer { link, id, pending: query_result, for_waiter })
+                let rights = self.router.rights(link).cloned();
+                let contents = rights.and_then(|rights| {
+                    permissions::limit(&rights, Action::Payload).cloned().map(Arc::new)
+                });
+                self.router.answer(ColdAnswer {
+                    link,
+                    id,
+                    pending: query_result,
+                    for_waiter,
+                    contents,
+                })
             }
         }
     }

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_access::{Action, Rights};
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::values::{SubscribeValue, ToValuePublisher};
-use longshore_protocol::{Messages, WireError};
+use longshore_protocol::{Messages, Path, WireError};
 use longshore_transport::{LinkEnd, LinkReceiver};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::core::{LinkNumber, Violation};
@@ -32,6 +34,7 @@ pub(super) async fn read(
     shared: &Shared,
     number: LinkNumber,
     receiver: &mut LinkReceiver,
+    rights: &watch::Receiver<Arc<Rights>>,
 ) -> Result<LinkEnd, LinkError> {
     loop {
         let body = match receiver.recv().await {
@@ -45,7 +48,8 @@ pub(super) async fn read(
             }
             match ToValuePublisher::decode(tag, body)? {
                 Some(ToValuePublisher::Subscribe(requests)) => {
-                    subscribe(shared, number, requests).await?;
+                    let rights = rights.borrow().clone();
+                    subscribe(shared, number, requests, &rights).await?;
                 }
                 Some(ToValuePublisher::Unsubscribe(numbers)) => {
                     for some in numbers.chunks(SUBSCRIBES_PER_LOCK) {
@@ -54,7 +58,9 @@ pub(super) async fn read(
                     }
                 }
                 Some(ToValuePublisher::Write(write)) => {
-                    shared.with(|core| core.write(number, write, now()))?;
+                    let rights = rights.borrow().clone();
+                    let may = |path: &Path| rights.may(Action::Write, path);
+                    shared.with(|core| core.write(number, write, may, now()))?;
                 }
                 None => {}
             }
@@ -66,13 +72,15 @@ async fn subscribe(
     shared: &Shared,
     number: LinkNumber,
     requests: Vec<SubscribeValue>,
+    rights: &Rights,
 ) -> Result<(), Violation> {
+    let may = |path: &Path| rights.may(Action::Read, path);
     let mut requests = requests.into_iter().peekable();
     while requests.peek().is_some() {
         shared.with(|core| {
             let mut some = requests.by_ref().take(SUBSCRIBES_PER_LOCK);
             let all = some.try_for_each(|one| {
-                core.subscribe(number, one, |path| shared.directory.is_queue(path), now())
+                core.subscribe(number, one, may, |path| shared.directory.is_queue(path), now())
             });
             core.pump_all();
             all

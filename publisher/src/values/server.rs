@@ -1,10 +1,12 @@
 //! A value link from its handshake to its end.
 
+use longshore_protocol::FrameWriter;
 use longshore_protocol::limits::VALUE_FRAME_BYTES_MIN;
 use longshore_protocol::messages::values::FromValuePublisher;
-use longshore_protocol::{FrameWriter, Handshake};
 use longshore_transport::{LinkReceiver, LinkSender};
 use tracing::debug;
+
+use crate::accept::LinkClient;
 
 use super::limits::VALUE_KERNEL_BYTES_MAX;
 use super::link_handle::LinkHandle;
@@ -16,10 +18,11 @@ const LEAVES_PER_LOCK: usize = 1_024;
 /// Serves a value link until it ends.
 pub(crate) async fn serve(
     values: Values,
-    handshake: Handshake,
+    client: LinkClient,
     sender: LinkSender,
     mut receiver: LinkReceiver,
 ) {
+    let LinkClient { handshake, rights, .. } = client;
     let frame_bytes_max = handshake.frame_bytes_max as usize;
     if frame_bytes_max < VALUE_FRAME_BYTES_MIN {
         let reason = format!(
@@ -35,7 +38,7 @@ pub(crate) async fn serve(
     let handle = LinkHandle::new(sender.clone(), handshake.name.into());
     let number = shared.core.lock().link_up(handle.0.name.clone(), handle.clone());
     let pumping = tokio::spawn(link::pump(shared.clone(), number, handle.clone()));
-    match link::read(&shared, number, &mut receiver).await {
+    match link::read(&shared, number, &mut receiver, &rights).await {
         Ok(end) => debug!(subscriber = %handle.0.name, %end, "a value link has ended"),
         Err(fault) => shared.core.lock().end(number, fault.to_string()),
     }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_access::AccessControl;
 use longshore_protocol::{
     Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, PublisherInfoError, Role,
     check_name,
@@ -66,6 +67,12 @@ impl ValuePublisherBuilder {
     /// Requires TLS on every link. None by default.
     pub fn tls(mut self, tls: impl Into<Option<TlsAcceptor>>) -> Self {
         self.listener.tls = tls.into();
+        self
+    }
+
+    /// Sets who may subscribe to its values, and write to them. By default every client may.
+    pub fn access_control(mut self, access_control: AccessControl) -> Self {
+        self.listener.access_control = access_control;
         self
     }
 

@@ -7,5 +7,6 @@ mod idle;
 mod links;
 mod memory;
 mod messages;
+mod permissions;
 mod terms;
 mod values;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longshore_protocol::messages::work::{
-    BatchEntry, EnqueueBatch, Enqueued, VALUE_PLACEHOLDER_PATH,
+    BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH, VALUE_PLACEHOLDER_PATH,
 };
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
@@ -258,11 +258,10 @@ impl State {
             return Destination::Closed(Refusal::BadPath);
         }
         if path.is_reserved() {
-            let is_value = path.as_str() == VALUE_PLACEHOLDER_PATH;
-            return Destination::Closed(if is_value {
-                Refusal::IsValue
-            } else {
-                Refusal::Reserved
+            return Destination::Closed(match path.as_str() {
+                VALUE_PLACEHOLDER_PATH => Refusal::IsValue,
+                FORBIDDEN_PLACEHOLDER_PATH => Refusal::Forbidden,
+                _ => Refusal::Reserved,
             });
         }
         match self.by_path.get(path) {

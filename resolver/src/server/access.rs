@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_access::{Action, Binding, Identity, Rights};
+use longshore_access::{Action, Binding, Identity, Rights, SERVER_PATH};
 use longshore_protocol::{Glob, PathSet, PublicationKind, PublisherId};
 use longshore_transport::LogLimit;
 
 use crate::directory::{Scope, steps_of};
 
-/// The path of actions that concern a replica as a whole.
-const SERVER: &str = "/sys";
 /// Most log lines about refused accesses in each period.
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(10);
@@ -67,7 +65,7 @@ impl ClientAccess {
 
     /// Whether it may do this to the replica as a whole.
     pub(super) fn may_at_server(&self, action: Action) -> bool {
-        self.rights.paths(action).contains_str(SERVER)
+        self.rights.may_at_server(action)
     }
 
     /// Whether it may publish anything.
@@ -108,7 +106,7 @@ impl ClientAccess {
 
     /// The same for an action that concerns the replica as a whole.
     pub(super) fn forbidden_at_server(&self, action: Action) -> String {
-        self.forbidden(action, SERVER)
+        self.forbidden(action, SERVER_PATH)
     }
 }
 
@@ -212,7 +210,7 @@ impl AccessLog {
         access: &ClientAccess,
         action: Action,
     ) {
-        self.refused(now, access, action, SERVER);
+        self.refused(now, access, action, SERVER_PATH);
     }
 
     /// A client may not register as a publisher.

@@ -34,7 +34,8 @@ pub enum CallError {
     /// have run: retry only what may run twice.
     #[error("the outcome of the call is unknown: {0}")]
     Lost(String),
-    /// The call was not sent, or the publisher had no room for it. Nothing ran: retry.
+    /// The call was not sent, or the publisher had no room for it, or its policy does not allow it
+    /// ([`WriteRefusal::Forbidden`]). Nothing ran: otherwise retry.
     #[error("the call was not made: {0}")]
     NotMade(WriteError),
     /// The argument does not convert to a value. Nothing ran.
@@ -58,7 +59,7 @@ impl CallError {
                 WriteRefusal::BadAnswer => CallError::BadReply(refused.reason),
                 WriteRefusal::Late if refused.reason.is_empty() => CallError::TimedOut { after },
                 WriteRefusal::Late => CallError::Lost(refused.reason),
-                WriteRefusal::TooMany | WriteRefusal::NotSubscribed => {
+                WriteRefusal::TooMany | WriteRefusal::NotSubscribed | WriteRefusal::Forbidden => {
                     CallError::NotMade(WriteError::Refused(refused))
                 }
             },

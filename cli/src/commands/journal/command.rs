@@ -1,10 +1,11 @@
 //! A logged command as JSON.
 
-use longshore::Path;
 use longshore::journal::Command;
+use longshore::protocol::PathSet;
 use longshore::protocol::messages::work::{
     BatchEntry, EnqueueBatch, SettleBatch, SettleItem, Span, Verdict,
 };
+use longshore::{Glob, Path};
 use serde_json::{Value, json};
 
 use super::super::queue::settings_json;
@@ -21,13 +22,18 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "defaults": texts(&start.defaults),
             }),
         ),
-        Command::LinkUp { link, role, session, name, resume } => (
+        Command::LinkUp { link, role, session, name, identity, work, resume } => (
             "link_up",
             json!({
                 "link": link.0, "role": debug(role), "session": session.to_string(), "name": name,
+                "identity": Some(identity).filter(|text| !text.is_empty()),
+                "work": work.as_ref().map(path_set),
                 "resume": resume.0.iter().map(|token| token.0).collect::<Vec<_>>(),
             }),
         ),
+        Command::Permit { link, work } => {
+            ("permit", json!({ "link": link.0, "work": work.as_ref().map(path_set) }))
+        }
         Command::LinkLost { link } => ("link_lost", json!({ "link": link.0 })),
         Command::Subscribe { link, subscription, sources } => (
             "subscribe",
@@ -69,11 +75,12 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
             }
             ("checkpoint", fields)
         }
-        Command::Act { link, request, action, selection, pace } => (
+        Command::Act { link, request, action, selection, pace, within } => (
             "act",
             json!({
                 "link": link.0, "request": request, "action": debug(action),
                 "selection": debug(selection), "pace": pace.as_ref().map(debug),
+                "within": within.as_ref().map(path_set),
             }),
         ),
         Command::Replace { link, request, id, entry } => {
@@ -115,6 +122,11 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
         }
         Command::DeliveryBudget { budget } => ("delivery_budget", json!({ "budget": budget })),
     }
+}
+
+fn path_set(paths: &PathSet) -> Value {
+    let texts = |globs: &[Glob]| globs.iter().map(Glob::to_string).collect::<Vec<_>>();
+    json!({ "allow": texts(&paths.allow), "deny": texts(&paths.deny) })
 }
 
 fn jobs(batch: &EnqueueBatch, payloads: bool) -> Vec<Value> {

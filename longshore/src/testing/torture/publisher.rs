@@ -324,7 +324,7 @@ impl Publisher {
     }
 
     fn ask(&mut self, link: LinkId, request: Request) -> Option<PendingAnswer> {
-        self.store.query(self.now(), link, 1, request);
+        self.store.query(self.now(), link, 1, request, None);
         self.release().ok()?;
         self.released.answered.pop().map(|(_, _, answer)| answer)
     }

@@ -68,6 +68,8 @@ codes! {
         /// The program that declared the default did not answer in time, or has too many open
         /// requests.
         NoAnswer = 6, "the publisher's program did not answer in time; try again";
+        /// The publisher's policy does not allow the client to read the path.
+        Forbidden = 7, "the publisher's policy does not allow this client to read the value";
     }
 }
 

@@ -59,5 +59,8 @@ codes! {
         Unreadable = 6, "the publisher's program could not read the value";
         /// The program accepted the write, but its answer is no value within the limits.
         BadAnswer = 7, "the program accepted the write, but its answer is no value";
+        /// The publisher's policy does not allow the client to write to the path. Nothing was
+        /// accepted.
+        Forbidden = 8, "the publisher's policy does not allow this client to write to the value";
     }
 }

@@ -24,6 +24,9 @@ use crate::runs::Runs;
 /// log contains no values, which end with their publisher. Jobs at this path are refused with
 /// [`Refusal::IsValue`](crate::Refusal::IsValue).
 pub const VALUE_PLACEHOLDER_PATH: &str = "/sys/value";
+/// Replaces a path at which the policy does not let the client enqueue: the policy is not in the
+/// log. Jobs at this path are refused with [`Refusal::Forbidden`](crate::Refusal::Forbidden).
+pub const FORBIDDEN_PLACEHOLDER_PATH: &str = "/sys/forbidden";
 const ATOMIC: u8 = 1;
 /// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -211,14 +214,16 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
-    /// Returns the batch with [`VALUE_PLACEHOLDER_PATH`] instead of every path for which `is_value`
-    /// returns true. `None` if the batch would become too long.
-    pub fn with_value_paths_replaced(
+    /// Returns the batch with `placeholder` instead of every path for which `is_refused` returns
+    /// true. `None` if the batch would become too long.
+    pub fn with_paths_replaced(
         &self,
-        is_value: impl Fn(&Path) -> bool,
+        placeholder: &str,
+        is_refused: impl Fn(&Path) -> bool,
     ) -> Option<EnqueueBatch> {
-        let placeholder = Path::new(VALUE_PLACEHOLDER_PATH).ok()?;
-        let replace = |path: &Path| if is_value(path) { placeholder.clone() } else { path.clone() };
+        let placeholder = Path::new(placeholder).ok()?;
+        let replace =
+            |path: &Path| if is_refused(path) { placeholder.clone() } else { path.clone() };
         let paths: Vec<Path> = self.paths.iter().map(replace).collect();
         let entries = self.body.slice(self.entries_at..);
         let mut out = FrameWriter::with_capacity(64);
@@ -287,7 +292,7 @@ mod tests {
     use crate::JobId;
 
     #[test]
-    fn replacing_value_paths_changes_only_these() {
+    fn replacing_paths_changes_only_these() {
         let path = |text: &str| Path::new(text).unwrap();
         for large in [1, 100_000] {
             let mut batch = BatchBuilder::new();
@@ -296,7 +301,9 @@ mod tests {
                 batch.push(&NewJob::new(path(text), JobId([n as u8; 16]), payload));
             }
             let batch = batch.seal(true).to_batch(7).unwrap();
-            let replaced = batch.with_value_paths_replaced(|at| at.as_str() == "/v").unwrap();
+            let replaced = batch
+                .with_paths_replaced(VALUE_PLACEHOLDER_PATH, |at| at.as_str() == "/v")
+                .unwrap();
             assert_eq!(replaced.paths, [path("/a"), path(VALUE_PLACEHOLDER_PATH), path("/b")]);
             assert_eq!((replaced.sequence, replaced.atomic, replaced.len()), (7, true, 4));
             for (before, after) in batch.entries().zip(replaced.entries()) {

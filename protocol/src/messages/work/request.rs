@@ -188,5 +188,8 @@ codes! {
         /// The publisher's disk has no space for the request.
         NoSpace = 9, "NoSpace: the publisher's disk has no room for the request; \
                       name fewer jobs, or free some room and try again";
+        /// The publisher's policy does not allow it to the client.
+        Forbidden = 10, "Forbidden: the publisher's policy does not allow this to the client \
+                         (longshore access check names the rule)";
     }
 }

@@ -38,6 +38,7 @@ impl<O: LinkSink> Core<O> {
         &mut self,
         number: LinkNumber,
         request: SubscribeValue,
+        may_read: impl FnOnce(&Path) -> bool,
         is_queue: impl FnOnce(&Path) -> bool,
         now: Instant,
     ) -> Result<(), Violation> {
@@ -49,6 +50,11 @@ impl<O: LinkSink> Core<O> {
             return Ok(());
         }
         let entry = link.free_entry(subscription)?;
+        if !may_read(&path) {
+            link.refuse(subscription, ValueRefusal::Forbidden, None)?;
+            self.links_to_pump.push(number);
+            return Ok(());
+        }
         if let Some(&slot) = self.by_path.get(&path) {
             let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
             self.join(number, subscription, SlotKey { slot, generation }, policy);

@@ -379,7 +379,7 @@ fn stopping_writes_does_not_block_updates() {
     let link = harness.link();
     harness.subscribe(&link, 0, "/a", Policy::Conflate);
     let _bell = harness.core.accept_writes(a).unwrap();
-    harness.core.write(link.number(), write(1, true, 0), harness.now).unwrap();
+    harness.core.write(link.number(), write(1, true, 0), |_| true, harness.now).unwrap();
     drop(link.received());
     harness.core.stop_writes(a);
     assert_eq!(link.received(), [answered(1, Err(WriteRefusal::NotWritable))]);
@@ -400,7 +400,7 @@ fn unread_answers_and_waiting_writes_are_bounded_in_bytes() {
     let mut sent = 0;
     while link.ended().is_none() {
         sent += 1;
-        harness.core.write(link.number(), write(sent, true, 0), harness.now).unwrap();
+        harness.core.write(link.number(), write(sent, true, 0), |_| true, harness.now).unwrap();
         let write = harness.core.next_write(a, harness.now).unwrap().unwrap();
         harness.core.answer(write.id.unwrap(), Ok(large()));
         assert!(sent < 100, "the answers are not bounded");
@@ -412,7 +412,7 @@ fn unread_answers_and_waiting_writes_are_bounded_in_bytes() {
     drop(link.received());
     let written = |n| WriteValue { value: large(), ..write(n, true, 0) };
     for n in 0..20 {
-        harness.core.write(link.number(), written(n), harness.now).unwrap();
+        harness.core.write(link.number(), written(n), |_| true, harness.now).unwrap();
     }
     let refused = link.received().len();
     assert_eq!(refused, 20 - VALUE_WRITES_BYTES_MAX / 1_000_100);
@@ -470,9 +470,9 @@ fn writes_are_answered_in_any_order() {
     let a = harness.publish("/a", 0u64);
     let link = harness.link();
     let number = link.number();
-    harness.core.write(number, write(1, true, 0), harness.now).unwrap();
+    harness.core.write(number, write(1, true, 0), |_| true, harness.now).unwrap();
     harness.subscribe(&link, 0, "/a", Policy::Conflate);
-    harness.core.write(number, write(2, true, 0), harness.now).unwrap();
+    harness.core.write(number, write(2, true, 0), |_| true, harness.now).unwrap();
     assert_eq!(
         link.received(),
         [
@@ -486,7 +486,7 @@ fn writes_are_answered_in_any_order() {
     for n in 3..=6 {
         harness
             .core
-            .write(number, write(n, n != 5, if n == 4 { 100 } else { 0 }), harness.now)
+            .write(number, write(n, n != 5, if n == 4 { 100 } else { 0 }), |_| true, harness.now)
             .unwrap();
     }
     let third = harness.core.next_write(a, harness.now).unwrap().unwrap();
@@ -502,7 +502,7 @@ fn writes_are_answered_in_any_order() {
     harness.core.answer(third.id.unwrap(), Ok(30u64.into()));
     harness.core.answer(third.id.unwrap(), Ok(31u64.into()));
     assert_eq!(link.received(), [answered(6, Ok(60u64.into())), answered(3, Ok(30u64.into()))]);
-    harness.core.write(number, write(7, true, 0), harness.now).unwrap();
+    harness.core.write(number, write(7, true, 0), |_| true, harness.now).unwrap();
     harness.core.unpublish(a);
     assert_eq!(harness.core.next_write(a, harness.now).err(), Some(()));
     let ended = Received::Ended("/a".into(), SubscriptionEnd::Unpublished);
@@ -518,15 +518,15 @@ fn waiting_writes_are_bounded_per_value_and_link() {
     drop(link.received());
     let _bell = harness.core.accept_writes(a).unwrap();
     for n in 0..VALUE_WRITES_WAITING_MAX as u32 {
-        harness.core.write(link.number(), write(n, true, 0), harness.now).unwrap();
+        harness.core.write(link.number(), write(n, true, 0), |_| true, harness.now).unwrap();
     }
-    harness.core.write(link.number(), write(9_999, true, 0), harness.now).unwrap();
+    harness.core.write(link.number(), write(9_999, true, 0), |_| true, harness.now).unwrap();
     assert_eq!(link.received(), [answered(9_999, Err(WriteRefusal::TooMany))]);
     // Received but not answered: they still count for the link.
     while harness.core.next_write(a, harness.now).unwrap().is_some() {}
-    harness.core.write(link.number(), write(9_998, true, 0), harness.now).unwrap();
+    harness.core.write(link.number(), write(9_998, true, 0), |_| true, harness.now).unwrap();
     assert_eq!(link.received(), [answered(9_998, Err(WriteRefusal::TooMany))]);
-    harness.core.write(link.number(), write(9_997, false, 0), harness.now).unwrap();
+    harness.core.write(link.number(), write(9_997, false, 0), |_| true, harness.now).unwrap();
     assert!(
         harness.core.next_write(a, harness.now).unwrap().is_some(),
         "a write without receipt does not count"

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_protocol::Value;
 use longshore_protocol::limits::VALUE_WRITES_OPEN_MAX;
 use longshore_protocol::messages::values::{WriteRefusal, WriteRefused, WriteValue, Written};
+use longshore_protocol::{Path, Value};
 
 use super::backlog::BacklogEntry;
 use super::links::{SubscriptionState, bytes_of};
@@ -94,10 +94,11 @@ impl<O: LinkSink> Core<O> {
         &mut self,
         number: LinkNumber,
         write: WriteValue,
+        may_write: impl FnOnce(&Path) -> bool,
         now: Instant,
     ) -> Result<(), Violation> {
         let (request, receipt) = (write.request, write.receipt);
-        if let Err(code) = self.queue_write(number, write, now)
+        if let Err(code) = self.queue_write(number, write, may_write, now)
             && receipt
             && let Some(link) = self.links.get_mut(number)
         {
@@ -115,6 +116,7 @@ impl<O: LinkSink> Core<O> {
         &mut self,
         number: LinkNumber,
         write: WriteValue,
+        may_write: impl FnOnce(&Path) -> bool,
         now: Instant,
     ) -> Result<(), WriteRefusal> {
         let WriteValue { request, subscription, receipt, deadline_ms, value } = write;
@@ -126,7 +128,13 @@ impl<O: LinkSink> Core<O> {
             return Err(WriteRefusal::NotSubscribed);
         };
         let key = *key;
-        let slot = self.slots.get_mut(key.slot as usize).and_then(|slot| slot.extra.as_mut());
+        let slot = self.slots.get_mut(key.slot as usize);
+        if let Some(path) = slot.as_ref().and_then(|slot| slot.path.as_ref())
+            && !may_write(path)
+        {
+            return Err(WriteRefusal::Forbidden);
+        }
+        let slot = slot.and_then(|slot| slot.extra.as_mut());
         let waiting = slot.and_then(|extra| extra.writes.as_mut());
         let waiting = waiting.ok_or(WriteRefusal::NotWritable)?;
         let bytes = bytes_of(&value);

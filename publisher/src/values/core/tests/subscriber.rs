@@ -71,7 +71,7 @@ impl Subscriber {
         now: Instant,
     ) -> Result<(), Violation> {
         let subscribed = SubscribeValue { subscription, path: path(text), policy };
-        core.subscribe(self.number(), subscribed, |path| path.as_str() == "/queue", now)?;
+        core.subscribe(self.number(), subscribed, |_| true, |path| path.as_str() == "/queue", now)?;
         // Only once the answer to the number's last use was read.
         if !self.0.borrow().stalled && !self.0.borrow().stopped {
             self.0.borrow_mut().subscribed.insert(subscription, text.to_owned());

@@ -88,8 +88,7 @@ impl Model {
             let path = &self.jobs[job].path;
             work.is_none_or(|work| permits(work, path))
         };
-        let is_gone =
-            |token: &Token| !self.held_by(*token, number).is_some_and(|job| may_work(job));
+        let is_gone = |token: &Token| !self.held_by(*token, number).is_some_and(may_work);
         let gone = Tokens(resume.0.iter().copied().filter(is_gone).collect());
         let mut unlisted = Vec::new();
         for job in &self.jobs {

@@ -1,0 +1,93 @@
+//! What a client's rights allow of its requests. Pure.
+
+use longshore_access::{Action, Rights};
+use longshore_protocol::messages::work::{JobsQuery, Request, RequestError, Selection, Subscribe};
+use longshore_protocol::{Glob, PathSet};
+
+/// The queues that a request may show or change; none for all. An error if it may do nothing.
+///
+/// A path that the policy denies is refused whether there is a queue or not, and jobs of other
+/// queues are as if they did not exist: a client learns nothing of what it may not see.
+pub(crate) fn scope<'a>(
+    rights: &'a Rights,
+    request: &Request,
+) -> Result<Option<&'a PathSet>, RequestError> {
+    let action = action_of(request);
+    match request {
+        Request::Status | Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => {
+            or_forbidden(rights.may_at_server(action))
+        }
+        Request::Queues { pattern } | Request::Feed { pattern, .. } => {
+            within(rights, action, Some(pattern))
+        }
+        Request::Jobs(JobsQuery { filter, .. })
+        | Request::DeadGroups { filter }
+        | Request::Act { selection: Selection::Matching(filter), .. } => {
+            within(rights, action, Some(&filter.pattern))
+        }
+        Request::Job { .. }
+        | Request::Await { .. }
+        | Request::Replace { .. }
+        | Request::Act { selection: Selection::Ids(_), .. } => within(rights, action, None),
+        // Both also apply to queues that do not exist yet.
+        Request::Pause { pattern, .. } => or_forbidden(rights.paths(action).covers(pattern)),
+        Request::Configure { path, .. } => or_forbidden(rights.may(action, path)),
+        // Its session holds the lease.
+        Request::Checkpoints { .. } => Ok(None),
+    }
+}
+
+/// The action that a request is.
+pub(crate) fn action_of(request: &Request) -> Action {
+    match request {
+        Request::Status
+        | Request::Queues { .. }
+        | Request::Feed { .. }
+        | Request::Jobs(_)
+        | Request::DeadGroups { .. }
+        | Request::Job { .. }
+        | Request::Await { .. } => Action::Inspect,
+        Request::Act { .. }
+        | Request::Replace { .. }
+        | Request::Pause { .. }
+        | Request::Configure { .. } => Action::Act,
+        Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => Action::Operate,
+        Request::Checkpoints { .. } => Action::Work,
+    }
+}
+
+/// Why a client may not subscribe; none if it may take jobs of some of the queues.
+pub(crate) fn refused_subscription(rights: &Rights, subscribe: &Subscribe) -> Option<String> {
+    let work = rights.paths(Action::Work);
+    let denied = |glob: &Glob| glob.literal().is_some_and(|path| !work.contains(&path));
+    let patterns = || subscribe.sources.patterns.iter().filter(|source| source.weight > 0);
+    let denied = match work.is_empty() {
+        true => patterns().next(),
+        false => patterns().find(|source| denied(&source.pattern)),
+    };
+    denied.map(|source| {
+        format!("the policy does not allow this client to work on {}", source.pattern)
+    })
+}
+
+/// The queues of an action; none for all.
+pub(crate) fn limit(rights: &Rights, action: Action) -> Option<&PathSet> {
+    Some(rights.paths(action)).filter(|paths| !paths.is_everything())
+}
+
+fn within<'a>(
+    rights: &'a Rights,
+    action: Action,
+    pattern: Option<&Glob>,
+) -> Result<Option<&'a PathSet>, RequestError> {
+    let Some(paths) = limit(rights, action) else { return Ok(None) };
+    let may = match pattern.and_then(Glob::literal) {
+        Some(path) => paths.contains(&path),
+        None => !paths.is_empty(),
+    };
+    if may { Ok(Some(paths)) } else { Err(RequestError::Forbidden) }
+}
+
+fn or_forbidden<'a>(may: bool) -> Result<Option<&'a PathSet>, RequestError> {
+    if may { Ok(None) } else { Err(RequestError::Forbidden) }
+}
