@@ -376,7 +376,7 @@ fn silent_publishers_are_hidden_at_the_deadline_and_reported_in_parts() {
         scenario.announce(number, 1).unwrap();
         scenario.publish(number, &format!("/p/{number}"));
     }
-    assert_eq!(scenario.watched(Client(101)).len(), PUBLISHERS.into());
+    assert_eq!(scenario.watched(Client(101)).len(), usize::from(PUBLISHERS));
 
     scenario.at(scenario.now + TTL);
     for number in 0..PUBLISHERS {

@@ -117,7 +117,10 @@ fn ten_thousand_changes_cost_their_buckets_or_only_themselves_while_linked() {
             scenario.set_desired(keys(200_000).into_iter().filter(few), false)
         });
         let left = scenario.desired.keys().digests(buckets.ilog2());
-        assert_eq!(scenario.written() as u64, left[..40].iter().map(|digest| digest.count).sum());
+        assert_eq!(
+            scenario.written() as u64,
+            left[..40].iter().map(|digest| digest.count).sum::<u64>()
+        );
 
         back_after(&mut scenario, |scenario| scenario.set_desired(new(10_000), true));
         println!("10,000 anywhere among 200,000: {} written", scenario.written());
