@@ -100,7 +100,7 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
     };
     let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
     let output = Output::new(line.global.json);
-    let tls = match (Tls::load(&config.tls), &line.command) {
+    let tls = match (Tls::load(&config), &line.command) {
         (Ok(tls), _) => tls,
         (Err(UsageError(why)), Command::Config { .. }) => {
             problems.push(Problem::of_several_keys(why));

@@ -7,7 +7,7 @@ use longshore::{Access, Cluster, TlsAcceptor, TlsDialer, TlsError};
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use crate::config::{Authority, Config, TlsConfig};
+use crate::config::{Authority, Config};
 use crate::failure::UsageError;
 
 /// How often the files are compared with what is in use. They are a few kilobytes.
@@ -21,8 +21,12 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Reads the configured files.
-    pub(crate) fn load(config: &TlsConfig) -> Result<Tls, UsageError> {
+    /// Reads the configured files; that of the token only to report its absence at once.
+    pub(crate) fn load(config: &Config) -> Result<Tls, UsageError> {
+        if let Some(token) = &config.token.value {
+            token.read().map_err(|error| UsageError(error.to_string()))?;
+        }
+        let config = &config.tls;
         if !config.is_on() {
             return Ok(Tls::default());
         }
@@ -62,9 +66,13 @@ impl Tls {
         cluster
     }
 
-    /// The cluster's name and TLS.
+    /// The cluster's name, TLS, and the token.
     pub(crate) fn access(&self, config: &Config) -> Access {
-        Access { cluster: config.cluster.value.clone(), tls: self.dialer.clone() }
+        Access {
+            cluster: config.cluster.value.clone(),
+            tls: self.dialer.clone(),
+            token: config.token.value.clone(),
+        }
     }
 
     /// For a listener of this process; none without TLS.

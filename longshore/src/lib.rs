@@ -249,7 +249,7 @@
 //!   happened.
 //! - **Blocking.** Functions that are not `async` return at once: they take a short lock, and do
 //!   not wait for disk or network. The exceptions are the functions of [`journal`], which read
-//!   files; `from_pem` of [`TlsAcceptor`] and [`TlsDialer`], which read certificates; and the two
+//!   files; `from_pem` of [`TlsAcceptor`] and [`TlsDialer`], and [`TokenSource::read`]; and the two
 //!   of [`JobContext`] that end in `_blocking`.
 //! - **Panics.** Two mistakes panic: creating a client or opening a publisher outside of a tokio
 //!   runtime, where a page says *Needs a tokio runtime* (with its time and io drivers enabled), and
@@ -421,7 +421,8 @@ pub use longshore_subscriber::{
     WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
-    Access, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError,
+    Access, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError, TokenError,
+    TokenSource,
 };
 #[cfg(feature = "worker")]
 pub use values::Subscriber;

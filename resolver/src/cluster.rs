@@ -1,7 +1,7 @@
 //! The replicas of a resolver, as its clients see them.
 
 use longshore_protocol::{LinkTiming, ResolverTiming, Role};
-use longshore_transport::{Access, TlsDialer};
+use longshore_transport::{Access, TlsDialer, TokenSource};
 
 /// The replicas of a resolver, their timing, and how to reach the servers of this cluster. Made
 /// from a text: `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other: publishers
@@ -13,7 +13,7 @@ pub struct Cluster {
     pub replicas: Vec<String>,
     /// Timeouts, waits and attempts.
     pub timing: ResolverTiming,
-    /// The cluster's name and TLS, for links to replicas and to publishers.
+    /// The cluster's name, TLS and the token, for links to replicas and to publishers.
     pub access: Access,
 }
 
@@ -31,6 +31,13 @@ impl Cluster {
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Cluster {
         self.access.cluster = name.into();
+        self
+    }
+
+    /// Shows a token to its replicas and publishers, by which they know this process. It needs TLS.
+    #[must_use]
+    pub fn token(mut self, token: TokenSource) -> Cluster {
+        self.access.token = Some(token);
         self
     }
 

@@ -12,6 +12,7 @@ use longshore_protocol::{
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::access::Access;
 use crate::handshake::{self, HandshakeError};
 use crate::link::{Link, LinkTerms, Peer};
 use crate::lookup::LookupError;
@@ -19,10 +20,12 @@ use crate::negotiation::clamped_timing;
 use crate::oldest_command::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
+use crate::token::TokenError;
 
 /// Why a dial failed. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
-/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version) and [`Tls`](DialError::Tls) may
-/// be transient: try again, or try another server.
+/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version), [`Tls`](DialError::Tls) and
+/// [`TokenWithoutTls`](DialError::TokenWithoutTls) may be transient: try again, or try another
+/// server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The handshake's name is empty, or has more than 128 bytes. Nothing was dialled.
@@ -31,6 +34,15 @@ pub enum DialError {
     /// The host name resolves to no IP address. Nothing was dialled.
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    /// The client has no token to show. Nothing was dialled.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The client has a token, and no TLS: everyone on the way could read it. Nothing was dialled.
+    #[error("{address} is not dialled: a token is sent over TLS only; set TLS, or take no token")]
+    TokenWithoutTls {
+        /// The address.
+        address: SocketAddr,
+    },
     /// None of the publisher's addresses could be dialled.
     #[error("{}", describe_failures(.0))]
     AllAddressesFailed(Vec<(Address, DialError)>),
@@ -123,7 +135,8 @@ fn describe_failures(failures: &[(Address, DialError)]) -> String {
 }
 
 /// Connects to `address` and makes the handshake. The timing offered is the shorter of the
-/// handshake's and the options'; with [`LinkOptions::access`], its cluster is named.
+/// handshake's and the options'; with [`LinkOptions::access`], its cluster is named and its token
+/// shown.
 ///
 /// Takes at most `connect_timeout` and then `handshake_timeout`. Cancel safe: dropped, it closes
 /// the connection.
@@ -142,10 +155,21 @@ pub(crate) async fn dial_ip(
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
+    let mut handshake = handshake.clone();
+    handshake.timing = handshake.timing.agreed(options.timing);
+    if let Some(Access { cluster, tls, token }) = &options.access {
+        handshake.cluster.clone_from(cluster);
+        if let Some(token) = token {
+            if tls.is_none() {
+                return Err(DialError::TokenWithoutTls { address });
+            }
+            handshake.credential = token.credential().await?;
+        }
+    }
     let stream = connect(address, options.connect_timeout).await?;
     match timeout(
         options.handshake_timeout,
-        exchange_handshakes(stream, address, host, handshake, options),
+        exchange_handshakes(stream, address, host, &handshake, options),
     )
     .await
     {
@@ -182,16 +206,11 @@ async fn exchange_handshakes(
         let secured = connection.tls(|stream| tls.connect(address, host, stream)).await;
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
-    let mut handshake = handshake.clone();
-    handshake.timing = handshake.timing.agreed(options.timing);
-    if let Some(access) = &options.access {
-        handshake.cluster.clone_from(&access.cluster);
-    }
     // A busy server may have answered and closed before it read the handshake: its answer explains
     // more than the write error.
-    let written = handshake::write_handshake(&mut connection, &handshake).await;
+    let written = handshake::write_handshake(&mut connection, handshake).await;
     let welcome = match handshake::read_answer(&mut connection).await {
-        Ok(HandshakeAnswer::Welcome(welcome)) => check(welcome, &handshake, address)?,
+        Ok(HandshakeAnswer::Welcome(welcome)) => check(welcome, handshake, address)?,
         Ok(HandshakeAnswer::Refused { code: HandshakeRefusal::Version, reason }) => {
             return Err(DialError::Version { address, reason });
         }

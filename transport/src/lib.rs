@@ -73,6 +73,7 @@ mod slots;
 mod socket;
 mod tls;
 mod tls_error;
+mod token;
 mod write_stalls;
 
 pub use access::Access;
@@ -100,3 +101,4 @@ pub use sender::{LinkSender, SendError};
 pub use slots::ReservedSlots;
 pub use tls::{TlsAcceptor, TlsDialer};
 pub use tls_error::TlsError;
+pub use token::{TokenError, TokenSource};

@@ -26,7 +26,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::completion::Shell;
-use crate::config::{ConfigOverrides, TlsFlags};
+use crate::config::{ConfigOverrides, SystemFlags};
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
 use crate::time::parse_duration;
@@ -70,104 +70,35 @@ pub(crate) struct CommandLine {
 }
 
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
     /// Addresses of the resolver's replicas [default: $LONGSHORE_RESOLVERS, the context, the
     /// configuration file, 127.0.0.1:4770]
-    #[arg(
-        long,
-        global = true,
-        value_name = "HOST:PORT,…",
-        value_delimiter = ',',
-        help_heading = "Options of every command"
-    )]
+    #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
     resolver: Option<Vec<String>>,
     /// The system, by its name in longshore context ls [default: $LONGSHORE_CONTEXT, the selected
     /// one]
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        conflicts_with = "resolver",
-        help_heading = "Options of every command"
-    )]
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "resolver")]
     context: Option<String>,
     /// The configuration file [default: $LONGSHORE_CONFIG, $XDG_CONFIG_HOME/longshore/config.toml,
     /// ~/.config/longshore/config.toml, /etc/longshore/config.toml]
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Options of every command")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The name of the cluster: servers of another refuse the link [default: $LONGSHORE_CLUSTER,
-    /// the context, the configuration file]
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        hide_short_help = true,
-        help_heading = "Options of every command"
-    )]
-    cluster: Option<String>,
-    /// The PEM file of the authority that signs the servers' certificates, or system for those that
-    /// the machine trusts [default: $LONGSHORE_TLS_CA, the context, the configuration file]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true,
-        help_heading = "Options of every command"
-    )]
-    tls_ca: Option<String>,
-    /// The PEM file of this process's certificate [default: $LONGSHORE_TLS_CERTIFICATE, …]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true,
-        help_heading = "Options of every command"
-    )]
-    tls_certificate: Option<String>,
-    /// The PEM file of its private key [default: $LONGSHORE_TLS_KEY, …]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        hide_short_help = true,
-        help_heading = "Options of every command"
-    )]
-    tls_key: Option<String>,
-    /// The name in the servers' certificates, if it is not the one that is dialled [default:
-    /// $LONGSHORE_TLS_SERVER_NAME, …]
-    #[arg(
-        long,
-        global = true,
-        value_name = "NAME",
-        hide_short_help = true,
-        help_heading = "Options of every command"
-    )]
-    tls_server_name: Option<String>,
+    #[command(flatten)]
+    system: SystemFlags,
     /// Print JSON
-    #[arg(long, global = true, help_heading = "Options of every command")]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     /// The log filter for stderr: error, warn, info, debug, or per target like
     /// longshore_transport=trace
-    #[arg(long, global = true, value_name = "FILTER", help_heading = "Options of every command")]
+    #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
     /// The format of log lines: text or json [default: text; json with --json]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FORMAT",
-        value_parser = LogFormat::parse,
-        help_heading = "Options of every command"
-    )]
+    #[arg(long, global = true, value_name = "FORMAT", value_parser = LogFormat::parse)]
     log_format: Option<LogFormat>,
     /// How long the command may take, like 10s; exit code 3 after it [default: 30s for queries, 60s
     /// for acts on named things, none where it streams, waits or works through a pattern]
-    #[arg(
-        long,
-        global = true,
-        value_name = "DURATION",
-        value_parser = parse_duration,
-        help_heading = "Options of every command"
-    )]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }
 
@@ -177,13 +108,7 @@ impl Global {
         ConfigOverrides {
             resolvers: self.resolver.clone(),
             context: self.context.clone(),
-            cluster: self.cluster.clone(),
-            tls: TlsFlags {
-                ca: self.tls_ca.clone(),
-                certificate: self.tls_certificate.clone(),
-                key: self.tls_key.clone(),
-                server_name: self.tls_server_name.clone(),
-            },
+            system: self.system.clone(),
             config: self.config.clone(),
             ignore_selected: command.is_service(),
             log: self.log.clone(),

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::arguments::{ContextAction, ContextCommand};
 use crate::config::{
-    Config, ConfigOverrides, ContextKeys, Contexts, NamedContext, Origin, TlsFlags, check_replicas,
-    cluster_name, contexts,
+    Config, ConfigOverrides, ContextKeys, Contexts, NamedContext, Origin, SystemFlags,
+    check_replicas, cluster_name, contexts,
 };
 use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
 use crate::output::Table;
@@ -76,24 +76,32 @@ fn warn_if_overridden(selected: &str, overrides: &ConfigOverrides) {
 /// What the flags say of the system beside its replicas. Files get absolute paths: commands are
 /// typed in any folder.
 fn keys(overrides: &ConfigOverrides) -> anyhow::Result<ContextKeys> {
-    let cluster = overrides.cluster.clone().map(cluster_name).transpose().map_err(UsageError)?;
-    let TlsFlags { ca, certificate, key, server_name } = &overrides.tls;
-    let mut tls = Vec::new();
-    for (name, given) in [("ca", ca), ("certificate", certificate), ("key", key)] {
-        match given {
-            None => {}
-            Some(text) if name == "ca" && text == "system" => tls.push((name, text.clone())),
-            Some(file) => {
-                let path = std::path::absolute(file)?;
-                let path = path.to_str().ok_or_else(|| {
-                    UsageError(format!("{file} is in a folder whose name is not UTF-8"))
-                })?;
-                tls.push((name, path.to_owned()));
-            }
-        }
-    }
-    tls.extend(server_name.clone().map(|name| ("server_name", name)));
-    Ok(ContextKeys { cluster, tls })
+    let SystemFlags { cluster, tls_ca, tls_certificate, tls_key, tls_server_name, token_file } =
+        overrides.system.clone();
+    let cluster = cluster.map(cluster_name).transpose().map_err(UsageError)?;
+    let file = |file: Option<String>| file.map(absolute).transpose();
+    let ca = match tls_ca {
+        Some(ca) if ca == "system" => Some(ca),
+        ca => file(ca)?,
+    };
+    let given = |keys: Vec<(&'static str, Option<String>)>| {
+        keys.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    };
+    Ok(ContextKeys {
+        top: given(vec![("cluster", cluster), ("token_file", file(token_file)?)]),
+        tls: given(vec![
+            ("ca", ca),
+            ("certificate", file(tls_certificate)?),
+            ("key", file(tls_key)?),
+            ("server_name", tls_server_name),
+        ]),
+    })
+}
+
+fn absolute(file: String) -> anyhow::Result<String> {
+    let path = std::path::absolute(&file)?.into_os_string();
+    let not_utf_8 = |_| UsageError(format!("{file} is in a folder whose name is not UTF-8"));
+    Ok(path.into_string().map_err(not_utf_8)?)
 }
 
 fn failed(why: String) -> Failure {

@@ -74,7 +74,7 @@ impl DevTls {
             text.ok_or_else(|| UsageError(format!("{} is not UTF-8", file.display())))
         };
         let keys = ContextKeys {
-            cluster: (!cluster.is_empty()).then(|| cluster.to_owned()),
+            top: Vec::from_iter((!cluster.is_empty()).then(|| ("cluster", cluster.to_owned()))),
             tls: vec![
                 ("ca", text(&self.authority)?),
                 ("certificate", text(&self.client.certificate)?),

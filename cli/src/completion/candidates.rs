@@ -11,7 +11,7 @@ use clap_complete::engine::CompletionCandidate;
 use longshore::{Cluster, Glob, Path, PathListed, Queues, ReadClient, Subscriber};
 
 use crate::commands::sys::{bases, below, read, text};
-use crate::config::{self, Config, ConfigOverrides};
+use crate::config::{self, Config, ConfigOverrides, SystemFlags};
 use crate::output::shell_word;
 use crate::tls::Tls;
 use crate::token_store::TokenStore;
@@ -107,7 +107,7 @@ fn candidates(names: impl IntoIterator<Item = String>, typed: &str) -> Vec<Compl
 fn ask<T, F: Future<Output = Option<T>>>(query: impl FnOnce(Cluster) -> F) -> Option<T> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let config = Config::load(&overrides(&words)).ok()?;
-    let cluster = Tls::load(&config.tls).ok()?.cluster(&config);
+    let cluster = Tls::load(&config).ok()?.cluster(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let answer =
         runtime.block_on(async { tokio::time::timeout(TIMEOUT, query(cluster)).await.ok() });
@@ -118,10 +118,19 @@ fn ask<T, F: Future<Output = Option<T>>>(query: impl FnOnce(Cluster) -> F) -> Op
 /// The global flags among the typed words, which need not parse yet.
 fn overrides(words: &[OsString]) -> ConfigOverrides {
     let value = |flag| value_of(words, flag);
+    let text = |flag| value(flag).map(str::to_owned);
     ConfigOverrides {
         resolvers: value("--resolver").map(|list| list.split(',').map(str::to_owned).collect()),
-        context: value("--context").map(str::to_owned),
+        context: text("--context"),
         config: value("--config").map(Into::into),
+        system: SystemFlags {
+            cluster: text("--cluster"),
+            tls_ca: text("--tls-ca"),
+            tls_certificate: text("--tls-certificate"),
+            tls_key: text("--tls-key"),
+            tls_server_name: text("--tls-server-name"),
+            token_file: text("--token-file"),
+        },
         ..ConfigOverrides::default()
     }
 }

@@ -42,6 +42,10 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
             return Err(wrong("tls.client_certificates", &tls.client_certificates, alone));
         }
     }
+    if config.token.value.is_some() && !tls.is_on() {
+        let what = "a token is sent over TLS only; set tls.ca, or leave the token out";
+        return Err(wrong("token_file", &config.token, what));
+    }
     if let (Some(ClientCertificates::Required), None | Some(Authority::System)) =
         (tls.client_certificates.value, &tls.ca.value)
     {

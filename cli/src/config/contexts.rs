@@ -33,6 +33,7 @@ pub(crate) struct NamedContext {
     /// The resolver's replicas.
     pub(crate) resolvers: Setting<Vec<String>>,
     pub(super) cluster: Key<String>,
+    pub(super) token_file: Key<String>,
     pub(super) tls: TlsSection,
 }
 
@@ -44,6 +45,8 @@ struct ContextFile {
     #[serde(default)]
     cluster: Key<String>,
     #[serde(default)]
+    token_file: Key<String>,
+    #[serde(default)]
     tls: TlsSection,
 }
 
@@ -53,6 +56,7 @@ impl NamedContext {
         let TlsSection { ca, certificate, key, server_name, client_certificates } = &self.tls;
         let keys = [
             ("cluster", &self.cluster),
+            ("token_file", &self.token_file),
             ("tls.ca", ca),
             ("tls.certificate", certificate),
             ("tls.key", key),
@@ -72,8 +76,9 @@ impl NamedContext {
 /// What a new context stores beside its replicas, as `KEY = VALUE` of each section.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct ContextKeys {
-    pub(crate) cluster: Option<String>,
-    /// Keys of `[tls]`.
+    /// Those outside of sections.
+    pub(crate) top: Vec<(&'static str, String)>,
+    /// Those of `[tls]`.
     pub(crate) tls: Vec<(&'static str, String)>,
 }
 
@@ -122,7 +127,7 @@ impl Contexts {
         };
         let at =
             |offset, why: &str| format!("{}:{}: {why}", file.display(), line_of(&text, offset));
-        let ContextFile { resolvers, cluster, tls } = toml::from_str(&text)
+        let ContextFile { resolvers, cluster, token_file, tls } = toml::from_str(&text)
             .map_err(|error| at(error.span().map_or(0, |span| span.start), error.message()))?;
         let start = resolvers.span().start;
         let value = values::replicas(resolvers.into_inner())
@@ -130,7 +135,7 @@ impl Contexts {
         let line = line_of(&text, start);
         let origin = Origin::File { file: file.clone(), line };
         let resolvers = Setting { value, origin };
-        Ok(NamedContext { name, file, text, resolvers, cluster, tls })
+        Ok(NamedContext { name, file, text, resolvers, cluster, token_file, tls })
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -204,13 +209,12 @@ pub(crate) fn write_system(
     // A text of JSON is one of TOML, too.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let list: Vec<String> = resolvers.iter().map(|one| quoted(one)).collect();
+    let line = |(key, value): &(&str, String)| format!("{key} = {}\n", quoted(value));
     let mut text = format!("resolvers = [{}]\n", list.join(", "));
-    if let Some(cluster) = &keys.cluster {
-        text += &format!("cluster = {}\n", quoted(cluster));
-    }
+    text.extend(keys.top.iter().map(line));
     if !keys.tls.is_empty() {
         text += "\n[tls]\n";
-        text.extend(keys.tls.iter().map(|(key, value)| format!("{key} = {}\n", quoted(value))));
+        text.extend(keys.tls.iter().map(line));
     }
     write_atomically(file, &text)
 }

@@ -23,6 +23,8 @@ pub(crate) struct ConfigFile {
     pub(crate) log_format: Key<String>,
     /// The name of the cluster.
     pub(crate) cluster: Key<String>,
+    /// The file of the token by which servers know this process.
+    pub(crate) token_file: Key<String>,
     /// `[tls]`
     pub(crate) tls: TlsSection,
     /// `[access]`

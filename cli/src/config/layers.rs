@@ -202,12 +202,18 @@ impl Layers<'_> {
     }
 
     /// A variable that is set and not empty.
-    fn variable(&self, name: &str) -> Option<&OsStr> {
+    pub(super) fn variable(&self, name: &str) -> Option<&OsStr> {
         self.environment.get(name).map(OsString::as_os_str).filter(|text| !text.is_empty())
     }
 
     /// Reports an invalid value, and returns the default.
-    fn invalid<T>(&self, key: &str, origin: &Origin, message: String, default: T) -> Setting<T> {
+    pub(super) fn invalid<T>(
+        &self,
+        key: &str,
+        origin: &Origin,
+        message: String,
+        default: T,
+    ) -> Setting<T> {
         let problem = Problem { key: Some(key.to_owned()), origin: origin.to_string(), message };
         self.problems.borrow_mut().push(problem);
         Setting::default_of(default)

@@ -14,7 +14,9 @@ mod resolver_source;
 mod rows;
 mod sections;
 mod setting;
+mod system_flags;
 mod tls;
+mod token_source;
 mod values;
 
 use std::cell::RefCell;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use longshore::protocol::Address;
 use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
+    TokenSource,
 };
 
 pub(crate) use contexts::{
@@ -36,7 +39,8 @@ pub(crate) use problem::Problem;
 pub(crate) use reload::{ReloadPlan, Service, plan_reload};
 pub(crate) use rows::{Row, rows};
 pub(crate) use setting::{Origin, Setting};
-pub(crate) use tls::{Authority, ClientCertificates, TlsConfig, TlsFlags, cluster_name};
+pub(crate) use system_flags::SystemFlags;
+pub(crate) use tls::{Authority, ClientCertificates, TlsConfig, cluster_name};
 pub(crate) use values::{
     ReplicaMetrics, parse_address, parse_advertised, parse_durability, replicas as check_replicas,
 };
@@ -64,13 +68,15 @@ const ENV_LOG_FORMAT: &str = "LONGSHORE_LOG_FORMAT";
 /// Variables that say which system is meant and how to reach it, beside its replicas. An empty one
 /// counts as unset.
 #[cfg(any(feature = "bench", feature = "demo"))]
-pub(crate) const SYSTEM_VARIABLES: [&str; 6] = [
+pub(crate) const SYSTEM_VARIABLES: [&str; 8] = [
     ENV_CONTEXT,
     ENV_CLUSTER,
     "LONGSHORE_TLS_CA",
     "LONGSHORE_TLS_CERTIFICATE",
     "LONGSHORE_TLS_KEY",
     "LONGSHORE_TLS_SERVER_NAME",
+    token_source::ENV_TOKEN_FILE,
+    token_source::ENV_TOKEN,
 ];
 
 /// Environment variables whose names are UTF-8, as Longshore's are. Values may be any bytes, as
@@ -86,10 +92,8 @@ pub(crate) struct ConfigOverrides {
     pub(crate) context: Option<String>,
     /// Services do not heed the selected context: it is for commands that are typed.
     pub(crate) ignore_selected: bool,
-    /// `--cluster`
-    pub(crate) cluster: Option<String>,
-    /// `--tls-ca` and the others
-    pub(crate) tls: TlsFlags,
+    /// `--cluster`, `--tls-ca` and the others
+    pub(crate) system: SystemFlags,
     /// `--config`
     pub(crate) config: Option<PathBuf>,
     /// `--log`
@@ -103,19 +107,8 @@ impl ConfigOverrides {
     /// The flags that say how to reach the system, beside its replicas, for another process of this
     /// program.
     pub(crate) fn system_flags(&self) -> Vec<OsString> {
-        let TlsFlags { ca, certificate, key, server_name } = &self.tls;
-        let texts = [
-            ("--cluster", &self.cluster),
-            ("--tls-ca", ca),
-            ("--tls-certificate", certificate),
-            ("--tls-key", key),
-            ("--tls-server-name", server_name),
-        ];
-        let given = texts
-            .into_iter()
-            .filter_map(|(flag, value)| Some([flag.into(), value.as_ref()?.into()]));
         let config = self.config.as_ref().map(|file| ["--config".into(), file.into()]);
-        given.chain(config).flatten().collect()
+        self.system.given().chain(config).flatten().collect()
     }
 }
 
@@ -132,6 +125,8 @@ pub(crate) struct Config {
     pub(crate) cluster: Setting<String>,
     /// TLS of all links.
     pub(crate) tls: TlsConfig,
+    /// The token by which servers know this process.
+    pub(crate) token: Setting<Option<TokenSource>>,
     /// The rules of servers.
     pub(crate) access: AccessConfig,
     /// The directory of the publisher's journal; none if neither it nor a home directory is set.
@@ -243,6 +238,7 @@ impl Config {
         let ConfigFile {
             resolvers,
             cluster,
+            token_file,
             tls,
             access,
             data,
@@ -276,19 +272,19 @@ impl Config {
         // command line names precedes the environment, too.
         if overrides.ignore_selected
             && of_context.is_some()
-            && (cluster.is_some() || tls.is_written())
+            && (cluster.is_some() || token_file.is_some() || tls.is_written())
         {
             // The listener would have the context's certificates, or none.
             failed(
-                "a service takes its cluster and [tls] from one place, and both a context and \
+                "a service takes its cluster, token_file and [tls] from one place, and both a context and \
                  the configuration file are named; leave the context out"
                     .to_owned(),
             );
         }
-        let (of_context, place, cluster, tls) = match of_context {
-            None => (None, None, cluster, tls),
-            Some(NamedContext { resolvers, file, text, cluster, tls, .. }) => {
-                (Some(resolvers), Some((file, text)), cluster, tls)
+        let (of_context, place, cluster, token_file, tls) = match of_context {
+            None => (None, None, cluster, token_file, tls),
+            Some(NamedContext { resolvers, file, text, cluster, token_file, tls, .. }) => {
+                (Some(resolvers), Some((file, text)), cluster, token_file, tls)
             }
         };
         let no_variables = Environment::new();
@@ -304,7 +300,13 @@ impl Config {
             context,
             resolvers: of_context.unwrap_or(of_layers),
             cluster: system.of_text("cluster", ENV_CLUSTER, cluster, &cluster_name),
-            tls: TlsConfig::resolve(&system, tls, &overrides.tls, home),
+            tls: TlsConfig::resolve(&system, tls, &overrides.system, home),
+            token: token_source::resolve(
+                &system,
+                token_file,
+                overrides.system.token_file.clone(),
+                home,
+            ),
             access: AccessConfig::resolve(&layers, access, home),
             data: layers.pick(
                 "data",
@@ -336,7 +338,7 @@ impl Config {
             let list = layers.flag("resolvers", "--resolver", values::replicas(list));
             config.resolvers = config.resolvers.or_flag(list, "--resolver");
         }
-        if let Some(name) = overrides.cluster.clone() {
+        if let Some(name) = overrides.system.cluster.clone() {
             let name = layers.flag("cluster", "--cluster", cluster_name(name));
             config.cluster = config.cluster.or_flag(name, "--cluster");
         }

@@ -53,7 +53,10 @@ pub(crate) fn plan_reload(
 /// Whether a service reads a key.
 fn concerns(service: Service, key: &str) -> bool {
     // The files of `[tls]` and `[access]` are read again; which files these are needs a restart.
-    if key == "cluster" || key.starts_with("tls.") || key.starts_with("access.") {
+    if ["cluster", "token_file"].contains(&key)
+        || key.starts_with("tls.")
+        || key.starts_with("access.")
+    {
         return true;
     }
     match service {

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use longshore::TokenSource;
 use serde_json::{Value, json};
 
 use super::values::{ExactDuration, ReplicaMetrics};
@@ -31,7 +32,9 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
-            Value::Null if ["context", "cluster"].contains(&self.key) => "(none)".to_owned(),
+            Value::Null if ["context", "cluster", "token_file"].contains(&self.key) => {
+                "(none)".to_owned()
+            }
             Value::Null if self.key.starts_with("tls.") || self.key.starts_with("access.") => {
                 "(none)".to_owned()
             }
@@ -49,6 +52,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         resolvers,
         cluster,
         tls,
+        token,
         access,
         data,
         log,
@@ -62,6 +66,12 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         row("context", context, |v| json!(v)),
         row("resolvers", resolvers, |v| json!(v)),
         row("cluster", cluster, |v| if v.is_empty() { Value::Null } else { json!(v) }),
+        row("token_file", token, |v| match v.as_ref().map(TokenSource::path) {
+            None => Value::Null,
+            // Its origin is a variable.
+            Some(None) => json!("(a secret)"),
+            Some(Some(file)) => json!(file.display().to_string()),
+        }),
         row("data", data, path),
         row("log", log, |v| json!(v)),
         row("log_format", log_format, |v| json!(v.name())),

@@ -190,7 +190,7 @@ fn documented_configuration_parses_and_lists_every_key() {
         let is_key = row.key != "context";
         assert!(!is_key || row.origin.contains("config.toml:"), "{} is not in it", row.key);
         let differs = not_default.contains(&row.key)
-            || row.key == "cluster"
+            || ["cluster", "token_file"].contains(&row.key)
             || row.key.starts_with("tls.")
             || row.key.starts_with("access.")
             || row.key.starts_with("publisher.defaults")
@@ -455,8 +455,10 @@ fn a_context_names_its_cluster_and_tls_whole() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("longshore");
     let contexts = Contexts::in_folder(home.clone());
-    let keys =
-        ContextKeys { cluster: Some("prod".to_owned()), tls: vec![("ca", "/p.pem".to_owned())] };
+    let keys = ContextKeys {
+        top: vec![("cluster", "prod".to_owned())],
+        tls: vec![("ca", "/p.pem".to_owned())],
+    };
     contexts.add("prod", &["a:1".to_owned()], &keys, false).unwrap();
     let file = "cluster = 'file'\n[tls]\nca = '/f.pem'\ncertificate = '/f.pem'\nkey = '/f.key'\n";
     std::fs::write(home.join("config.toml"), file).unwrap();
@@ -473,7 +475,7 @@ fn a_context_names_its_cluster_and_tls_whole() {
     assert_eq!(resolved(&overrides, &environment), of("file", "/e.pem", true));
     overrides.context = Some("prod".to_owned());
     assert_eq!(resolved(&overrides, &environment), of("prod", "/p.pem", false));
-    overrides.cluster = Some("flag".to_owned());
+    overrides.system.cluster = Some("flag".to_owned());
     assert_eq!(resolved(&overrides, &environment), of("flag", "/p.pem", false));
     overrides.ignore_selected = true;
     let error = Config::resolve(&overrides, &environment).unwrap_err();
@@ -482,4 +484,58 @@ fn a_context_names_its_cluster_and_tls_whole() {
     overrides.context = None;
     environment.insert(ENV_CONTEXT.to_owned(), "prod".into());
     assert_eq!(resolved(&overrides, &environment), of("flag", "/e.pem", false));
+}
+
+const SECRET: &str = "lst_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+
+#[test]
+fn a_token_comes_from_a_file_or_a_variable_and_its_secret_is_never_shown() {
+    let tls = "[tls]\nca = 'system'\n";
+    let case = with_file(&format!("token_file = '/f.token'\n{tls}"));
+    let resolved = |flag: Option<&str>, variables: &[(&str, &str)]| {
+        let mut environment = case.environment.clone();
+        environment.extend(variables.iter().map(|(name, value)| ((*name).into(), value.into())));
+        let mut overrides = ConfigOverrides::default();
+        overrides.system.token_file = flag.map(str::to_owned);
+        let config = Config::resolve(&overrides, &environment);
+        assert!(!format!("{config:?}").contains(&SECRET[4..12]), "{config:?}");
+        let rows = rows(&config?);
+        let row = rows.into_iter().find(|row| row.key == "token_file").unwrap();
+        Ok::<_, String>((row.text(), row.origin))
+    };
+    let of = |text: &str, origin: &str| Ok((text.to_owned(), origin.to_owned()));
+    let (text, origin) = resolved(None, &[]).unwrap();
+    assert!(text == "/f.token" && origin.ends_with("config.toml:1"), "{text} {origin}");
+    let (file, secret) = (("LONGSHORE_TOKEN_FILE", "/e.token"), ("LONGSHORE_TOKEN", SECRET));
+    assert_eq!(resolved(None, &[file]), of("/e.token", "$LONGSHORE_TOKEN_FILE"));
+    assert_eq!(resolved(None, &[secret]), of("(a secret)", "$LONGSHORE_TOKEN"));
+    assert_eq!(resolved(Some("/g.token"), &[file, secret]), of("/g.token", "--token-file"));
+    for (variables, expected) in [
+        (&[file, secret][..], "$LONGSHORE_TOKEN: $LONGSHORE_TOKEN_FILE is set, too"),
+        (&[("LONGSHORE_TOKEN", &SECRET[..40])], "$LONGSHORE_TOKEN: not the secret of a token"),
+    ] {
+        assert!(resolved(None, variables).unwrap_err().starts_with(expected), "{variables:?}");
+    }
+    // Nobody can read it on the way.
+    let case = with_file("token_file = '/f.token'\n");
+    let error = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
+    assert!(error.contains("config.toml:1: token_file: a token is sent over TLS only"), "{error}");
+}
+
+#[test]
+fn a_context_has_its_own_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("longshore");
+    let keys = ContextKeys {
+        top: vec![("token_file", "/c.token".to_owned())],
+        tls: vec![("ca", "system".to_owned())],
+    };
+    Contexts::in_folder(home).add("prod", &["a:1".to_owned()], &keys, false).unwrap();
+    let environment = [
+        ("XDG_CONFIG_HOME".to_owned(), folder.path().into()),
+        ("LONGSHORE_TOKEN".to_owned(), SECRET.into()),
+    ];
+    let overrides = ConfigOverrides { context: Some("prod".into()), ..ConfigOverrides::default() };
+    let config = Config::resolve(&overrides, &environment.into()).unwrap();
+    assert_eq!(config.token.value.unwrap().path(), Some(FilePath::new("/c.token")));
 }

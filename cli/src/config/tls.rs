@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::layers::Layers;
 use super::raw_value::Key;
+use super::system_flags::SystemFlags;
 use super::{Setting, values};
 
 /// The keys of a system beside its replicas, as a file has them.
@@ -61,19 +62,6 @@ pub(crate) enum ClientCertificates {
     Off,
 }
 
-/// The flags of `[tls]`.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TlsFlags {
-    /// `--tls-ca`
-    pub(crate) ca: Option<String>,
-    /// `--tls-certificate`
-    pub(crate) certificate: Option<String>,
-    /// `--tls-key`
-    pub(crate) key: Option<String>,
-    /// `--tls-server-name`
-    pub(crate) server_name: Option<String>,
-}
-
 impl TlsConfig {
     /// Whether any key asks for TLS.
     pub(crate) fn is_on(&self) -> bool {
@@ -109,7 +97,7 @@ impl TlsConfig {
     pub(super) fn resolve(
         layers: &Layers<'_>,
         written: TlsSection,
-        flags: &TlsFlags,
+        flags: &SystemFlags,
         home: Option<&Path>,
     ) -> TlsConfig {
         let file = |text: String| values::expand_home(&text, home).map(Some);
@@ -128,7 +116,7 @@ impl TlsConfig {
             layers.flag(key, flag, file(given))
         };
         let ca_flag =
-            flags.ca.clone().and_then(|ca| layers.flag("tls.ca", "--tls-ca", authority(ca)));
+            flags.tls_ca.clone().and_then(|ca| layers.flag("tls.ca", "--tls-ca", authority(ca)));
         TlsConfig {
             ca: layers
                 .of_text("tls.ca", "LONGSHORE_TLS_CA", written.ca, &authority)
@@ -136,15 +124,15 @@ impl TlsConfig {
             certificate: layers
                 .of_text("tls.certificate", "LONGSHORE_TLS_CERTIFICATE", written.certificate, &file)
                 .or_flag(
-                    of_flag("tls.certificate", "--tls-certificate", &flags.certificate),
+                    of_flag("tls.certificate", "--tls-certificate", &flags.tls_certificate),
                     "--tls-certificate",
                 ),
             key: layers
                 .of_text("tls.key", "LONGSHORE_TLS_KEY", written.key, &file)
-                .or_flag(of_flag("tls.key", "--tls-key", &flags.key), "--tls-key"),
+                .or_flag(of_flag("tls.key", "--tls-key", &flags.tls_key), "--tls-key"),
             server_name: layers
                 .of_text("tls.server_name", "LONGSHORE_TLS_SERVER_NAME", written.server_name, &name)
-                .or_flag(flags.server_name.clone().map(Some), "--tls-server-name"),
+                .or_flag(flags.tls_server_name.clone().map(Some), "--tls-server-name"),
             client_certificates: layers.of_file(
                 "tls.client_certificates",
                 written.client_certificates,

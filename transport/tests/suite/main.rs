@@ -8,3 +8,4 @@ mod handshake;
 mod links;
 mod memory;
 mod tls;
+mod tokens;

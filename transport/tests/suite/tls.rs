@@ -168,6 +168,7 @@ async fn the_cluster_is_checked_below_tls_too() {
     let named = |cluster: &str| Access {
         cluster: cluster.to_owned(),
         tls: Some(pem.dialer(None, Some(&pem))),
+        token: None,
     };
     let options = ListenerOptions { cluster: "prod".to_owned(), ..pem.listening(Some(&pem)) };
     let listener = listener(options).await;

@@ -91,6 +91,8 @@ pub(crate) fn longshore(arguments: &[&str]) -> Command {
         "LONGSHORE_TLS_CERTIFICATE",
         "LONGSHORE_TLS_KEY",
         "LONGSHORE_TLS_SERVER_NAME",
+        "LONGSHORE_TOKEN",
+        "LONGSHORE_TOKEN_FILE",
         "LONGSHORE_RESOLVERS",
         "LONGSHORE_DATA",
         "LONGSHORE_LOG",
