@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod diagnostics;
+mod access_rules;
 mod arguments;
 mod backoff;
 mod certificates;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 
+use crate::access_rules::AccessRules;
 use crate::arguments::{Check, Command, CommandKind, CommandLine};
 use crate::commands::Context;
 use crate::config::{Config, Origin, Problem};
@@ -111,9 +113,36 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
             return Err(Failure::new(FailureKind::Configuration, why).into());
         }
     };
+    let has_dev_tls = matches!(&line.command, Command::Up(up) if up.tls_dev);
+    if line.command.listens() && !has_dev_tls {
+        config
+            .check_access()
+            .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?;
+    }
+    let rules = match AccessRules::load(&config.access) {
+        Ok(rules) => rules,
+        Err(UsageError(why)) if line.command.listens() => {
+            return Err(Failure::new(FailureKind::Configuration, why).into());
+        }
+        Err(UsageError(why)) => {
+            if matches!(line.command, Command::Config { .. }) {
+                problems.push(Problem::of_several_keys(why));
+            }
+            AccessRules::default()
+        }
+    };
     let links_within_seconds = false;
-    let context =
-        Context { config, problems, output, overrides, log, deadline, links_within_seconds, tls };
+    let context = Context {
+        config,
+        problems,
+        output,
+        overrides,
+        log,
+        deadline,
+        links_within_seconds,
+        tls,
+        rules,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.

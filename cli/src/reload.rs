@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use longshore::LimitsHandle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::access_rules::AccessRules;
 use crate::commands::Context;
 use crate::config::{Config, ConfigOverrides, ReloadPlan, Row, Service, plan_reload, rows};
 use crate::logging::LogFilter;
@@ -24,6 +25,7 @@ pub(crate) struct ConfigReloader {
     in_force: Vec<Row>,
     log: LogFilter,
     tls: Tls,
+    rules: AccessRules,
 }
 
 impl ConfigReloader {
@@ -42,6 +44,7 @@ impl ConfigReloader {
             in_force: rows(&context.config),
             log: context.log.clone(),
             tls: context.tls.clone(),
+            rules: context.rules.clone(),
         })
     }
 
@@ -70,6 +73,7 @@ impl ConfigReloader {
         }
         self.file = file;
         self.tls.reload().await.map_err(|why| format!("TLS: {why}"))?;
+        self.rules.reload().await.map_err(|why| format!("access: {why}"))?;
         let read = rows(&config);
         let plan = plan_reload(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();

@@ -7,7 +7,7 @@ use longshore::{Access, Cluster, TlsAcceptor, TlsDialer, TlsError};
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use crate::config::{Authority, Config};
+use crate::config::{Authority, ClientCertificates, Config};
 use crate::failure::UsageError;
 
 /// How often the files are compared with what is in use. They are a few kilobytes.
@@ -42,8 +42,14 @@ impl Tls {
             None => TlsDialer::from_system(name, identity),
             Some(file) => TlsDialer::from_pem(file, name, identity),
         };
-        let clients = authority.filter(|_| config.demands_client_certificates());
-        let acceptor = identity.map(|(chain, key)| TlsAcceptor::from_pem(chain, key, clients));
+        let clients = config.client_certificates();
+        let acceptor = identity.map(|(chain, key)| match (clients, authority) {
+            (ClientCertificates::Optional, Some(file)) => {
+                TlsAcceptor::from_pem_optional(chain, key, file)
+            }
+            (ClientCertificates::Required, file) => TlsAcceptor::from_pem(chain, key, file),
+            _ => TlsAcceptor::from_pem(chain, key, None),
+        });
         Ok(Tls {
             dialer: Some(dialer.map_err(failed)?),
             acceptor: acceptor.transpose().map_err(failed)?,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longshore_protocol::HostAddress;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsStream;
@@ -111,6 +111,18 @@ impl TlsAcceptor {
         Ok(TlsAcceptor { loaded: Arc::new(Loaded::new(files, server_config)?) })
     }
 
+    /// Like [`from_pem`](TlsAcceptor::from_pem), but diallers without a certificate are admitted,
+    /// too: those that have a token.
+    pub fn from_pem_optional(
+        chain: &Path,
+        key: &Path,
+        client_authority: &Path,
+    ) -> Result<TlsAcceptor, TlsError> {
+        let authority = Some(Authority::File(client_authority.to_owned()));
+        let files = PemFiles::new(authority, Some((chain, key)));
+        Ok(TlsAcceptor { loaded: Arc::new(Loaded::new(files, optional_server_config)?) })
+    }
+
     /// Reads the files again; if they have changed, new links use the new certificates, and open
     /// links stay. True if they have changed. On an error the old certificates stay in use: try
     /// again, as the files may be written one after the other. Reads on the calling thread.
@@ -172,12 +184,24 @@ fn client_config(contents: Contents) -> Result<ClientConfig, TlsError> {
 }
 
 fn server_config(contents: Contents) -> Result<ServerConfig, TlsError> {
+    server_config_with(contents, |verifier| verifier)
+}
+
+fn optional_server_config(contents: Contents) -> Result<ServerConfig, TlsError> {
+    server_config_with(contents, ClientCertVerifierBuilder::allow_unauthenticated)
+}
+
+fn server_config_with(
+    contents: Contents,
+    clients: fn(ClientCertVerifierBuilder) -> ClientCertVerifierBuilder,
+) -> Result<ServerConfig, TlsError> {
     let builder =
         ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
     let builder = match contents.authority {
         None => builder.with_no_client_auth(),
         Some(authority) => builder.with_client_cert_verifier(
-            WebPkiClientVerifier::builder_with_provider(authority.into(), provider()).build()?,
+            clients(WebPkiClientVerifier::builder_with_provider(authority.into(), provider()))
+                .build()?,
         ),
     };
     let (chain, key) = contents.identity.ok_or(TlsError::NoIdentity)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Command, DeadAction, Directory, DirectoryAction, Publisher, PublisherAction, QueueAction,
-    Resolver, ResolverAction, ValueAction, Workers, WorkersAction,
+    Resolver, ResolverAction, Value, ValueAction, Workers, WorkersAction,
 };
 
 /// The default timeout of a query. Publishers that do not answer are reported after 15 s.
@@ -113,6 +113,13 @@ impl Command {
             Command::Publisher(Publisher { action: PublisherAction::Run(_) })
                 | Command::Resolver(Resolver { action: ResolverAction::Run(_) })
         )
+    }
+
+    /// True if clients link to it, and so it needs the rules of access.
+    pub(crate) fn listens(&self) -> bool {
+        self.is_service()
+            || matches!(self, Command::Up(_))
+            || matches!(self, Command::Value(Value { action: ValueAction::Publish(_) }))
     }
 
     /// True if it changes jobs, queues, workers or publishers: what it did before a timeout stays.

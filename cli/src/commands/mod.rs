@@ -57,6 +57,7 @@ use longshore::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::access_rules::AccessRules;
 use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::completion;
 use crate::config::{Config, ConfigOverrides, Problem};
@@ -90,6 +91,8 @@ pub(crate) struct Context {
     pub(crate) links_within_seconds: bool,
     /// The TLS of its links.
     pub(crate) tls: Tls,
+    /// The rules of its listeners.
+    pub(crate) rules: AccessRules,
 }
 
 impl Context {
@@ -202,6 +205,7 @@ pub(crate) async fn run(command: Command, mut context: Context) -> anyhow::Resul
     let fails_without_resolver = command.fails_without_resolver();
     let unreachable = unreachable(context.cluster());
     tokio::spawn(context.tls.clone().keep_fresh());
+    tokio::spawn(context.rules.clone().keep_fresh());
     if command.waits_for_resolver() {
         tokio::spawn(report_wait_for_resolver(context.cluster()));
     }

@@ -40,6 +40,7 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
         .listen(arguments.listen)
         .advertise(arguments.advertise)
         .tls(context.acceptor(arguments.listen)?)
+        .access_control(context.rules.control.clone())
         .insecure(arguments.insecure)
         .connect(context.cluster())
         .await?;

@@ -5,9 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use longshore::protocol::limits::NAME_BYTES_MAX;
 use longshore::values::Values;
 use longshore::values::metrics::{MetricSample, MetricSource, metrics_path, serve_metrics};
-use longshore::{
-    Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, TlsAcceptor, Value, ValuePublisher,
-};
+use longshore::{Cluster, FrameBudget, Path, ReplicaStatus, StatusHandle, Value, ValuePublisher};
 use tokio::task::JoinHandle;
 
 use super::Context;
@@ -78,7 +76,7 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    open(name, listen, cluster, context.acceptor(listen)?, insecure, budget).await.map(Some)
+    open(name, listen, cluster, context, insecure, budget).await.map(Some)
 }
 
 /// Opens a publisher for replica metrics only.
@@ -86,12 +84,18 @@ pub(super) async fn open(
     name: String,
     listen: SocketAddr,
     cluster: Cluster,
-    tls: Option<TlsAcceptor>,
+    context: &Context,
     insecure: bool,
     budget: FrameBudget,
 ) -> anyhow::Result<ValuePublisher> {
-    let publisher = ValuePublisher::builder().name(name).listen(listen).tls(tls).insecure(insecure);
-    let publisher = publisher.budget(budget).connections_max(CONNECTIONS_MAX);
+    let publisher = ValuePublisher::builder()
+        .name(name)
+        .listen(listen)
+        .tls(context.acceptor(listen)?)
+        .access_control(context.rules.control.clone())
+        .insecure(insecure)
+        .budget(budget)
+        .connections_max(CONNECTIONS_MAX);
     Ok(publisher.connect(cluster).await?)
 }
 

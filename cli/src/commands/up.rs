@@ -132,6 +132,7 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
             name,
             fresh: true,
             tls: tls.clone(),
+            access_control: context.rules.control.clone(),
             ..context.config.server_options()
         };
         replicas.push((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), options));
@@ -141,6 +142,7 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
     publisher.defaults = vec![Path::root()];
     publisher.accept_loss = arguments.accept_loss;
     publisher.tls = tls;
+    publisher.access_control = context.rules.control.clone();
     let access = context.tls.access(&context.config);
     Ok(SystemOptions { replicas, timing: context.config.timing(), access, publisher })
 }
@@ -161,8 +163,8 @@ async fn serve_metrics(
         ReplicaMetrics::Automatic => (system.publisher().values(), None),
         ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
-            let (cluster, tls) = (system.cluster(), context.acceptor(listen)?);
-            let own = replica_metrics::open(name, listen, cluster, tls, insecure, budget).await;
+            let cluster = system.cluster();
+            let own = replica_metrics::open(name, listen, cluster, context, insecure, budget).await;
             let own = own.with_context(|| {
                 format!(
                     "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; \

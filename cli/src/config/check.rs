@@ -46,8 +46,10 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
         let what = "a token is sent over TLS only; set tls.ca, or leave the token out";
         return Err(wrong("token_file", &config.token, what));
     }
-    if let (Some(ClientCertificates::Required), None | Some(Authority::System)) =
-        (tls.client_certificates.value, &tls.ca.value)
+    if let (
+        Some(ClientCertificates::Required | ClientCertificates::Optional),
+        None | Some(Authority::System),
+    ) = (tls.client_certificates.value, &tls.ca.value)
     {
         let what = "anyone can have a certificate that the machine trusts; set tls.ca to the file \
                     of the authority that signs the clients' certificates";
@@ -73,6 +75,25 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
                 writers.value, tools.value
             ),
         ));
+    }
+    Ok(())
+}
+
+/// Checks that tokens of clients are accepted, and keep others out.
+pub(super) fn access(config: &Config) -> Result<(), String> {
+    let tokens = &config.access.tokens;
+    if tokens.value.is_none() {
+        return Ok(());
+    }
+    if !config.tls.is_on() {
+        let what = "tokens are accepted over TLS only; set tls.certificate and tls.key";
+        return Err(wrong("access.tokens", tokens, what));
+    }
+    let is_closed = config.tls.client_certificates() == ClientCertificates::Required;
+    if config.access.policy.value.is_none() && !is_closed {
+        let what = "without a policy, clients without a token may do everything, too; set \
+                    access.policy";
+        return Err(wrong("access.tokens", tokens, what));
     }
     Ok(())
 }
@@ -110,6 +131,7 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             ));
         }
     }
+    access(config)?;
     if publisher.listen.value.ip().is_unspecified() && publisher.advertise.value.is_empty() {
         return Err(wrong(
             publishes_at.0,

@@ -32,6 +32,7 @@ use longshore::{
     TokenSource,
 };
 
+pub(crate) use access::AccessConfig;
 pub(crate) use contexts::{
     ContextKeys, Contexts, NamedContext, parse_name as parse_context_name, write_system,
 };
@@ -47,7 +48,6 @@ pub(crate) use values::{
 
 use crate::failure::UsageError;
 use crate::logging::LogFormat;
-use access::AccessConfig;
 use file::ConfigFile;
 use folders::Folders;
 use layers::{ConfigSource, Layers, home, text};
@@ -353,6 +353,11 @@ impl Config {
                 .extend(check::cluster(&config).err().map(Problem::of_several_keys));
         }
         (config, problems.into_inner())
+    }
+
+    /// Checks what a listener with TLS by configuration needs of `[access]`.
+    pub(crate) fn check_access(&self) -> Result<(), UsageError> {
+        check::access(self).map_err(UsageError)
     }
 
     /// The data directory: from the command line, or the configured one.

@@ -102,6 +102,7 @@ fn of_tls(tls: &TlsConfig) -> [Row; 5] {
         row("tls.client_certificates", &tls.client_certificates, |v| match v {
             None => Value::Null,
             Some(ClientCertificates::Required) => json!("required"),
+            Some(ClientCertificates::Optional) => json!("optional"),
             Some(ClientCertificates::Off) => json!("off"),
         }),
     ]

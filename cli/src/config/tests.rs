@@ -423,7 +423,7 @@ fn half_of_a_tls_configuration_is_refused() {
             "[tls]\nca = 'system'\nclient_certificates = 'required'\n",
             "anyone can have a certificate that the machine trusts",
         ),
-        ("[tls]\nclient_certificates = 'maybe'\n", "expected required or off"),
+        ("[tls]\nclient_certificates = 'maybe'\n", "expected required, optional or off"),
         ("cluster = 'a b'\n", "is not a cluster's name"),
     ] {
         let case = with_file(text);

@@ -59,6 +59,8 @@ pub(crate) enum Authority {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClientCertificates {
     Required,
+    /// A client without one needs a token.
+    Optional,
     Off,
 }
 
@@ -70,12 +72,12 @@ impl TlsConfig {
     }
 
     /// Whether servers demand certificates of their clients.
-    pub(crate) fn demands_client_certificates(&self) -> bool {
-        match self.client_certificates.value {
-            Some(demanded) => demanded == ClientCertificates::Required,
+    pub(crate) fn client_certificates(&self) -> ClientCertificates {
+        self.client_certificates.value.unwrap_or(match self.ca.value {
+            Some(Authority::File(_)) => ClientCertificates::Required,
             // Everyone could have one that the machine trusts.
-            None => matches!(self.ca.value, Some(Authority::File(_))),
-        }
+            _ => ClientCertificates::Off,
+        })
     }
 
     /// An error if everyone may be a client of this listener, and nothing says that this is meant.
@@ -83,7 +85,7 @@ impl TlsConfig {
         let is_meant = self.client_certificates.value.is_some();
         if !self.is_on()
             || is_meant
-            || self.demands_client_certificates()
+            || self.client_certificates() == ClientCertificates::Required
             || listen.ip().to_canonical().is_loopback()
         {
             return Ok(());
@@ -108,8 +110,9 @@ impl TlsConfig {
         let name = |text: String| Ok(Some(text));
         let client_certificates = |text: String| match text.as_str() {
             "required" => Ok(Some(ClientCertificates::Required)),
+            "optional" => Ok(Some(ClientCertificates::Optional)),
             "off" => Ok(Some(ClientCertificates::Off)),
-            _ => Err(format!("'{text}' is unknown; expected required or off")),
+            _ => Err(format!("'{text}' is unknown; expected required, optional or off")),
         };
         let of_flag = |key, flag, given: &Option<String>| {
             let given = given.clone()?;

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use common::{CommandOutput, longshore, run};
+use common::{BackgroundCommand, CommandOutput, longshore, run};
 use longshore_access::Tokens;
 
 struct Folder(tempfile::TempDir);
@@ -127,4 +128,65 @@ fn commands_that_change_the_file_at_once_lose_nothing() {
     let tokens = folder.tokens();
     let hashes: BTreeSet<String> = tokens.iter().map(|token| token.hash.to_string()).collect();
     assert_eq!((tokens.len(), hashes.len()), (16, 16));
+}
+
+#[test]
+fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
+    let folder = Folder::new();
+    let dir = folder.0.path();
+    let at = |name: &str| dir.join(name).display().to_string();
+    for arguments in [&["ca"][..], &["issue", "host", "--host", "127.0.0.1"]] {
+        let mut command = longshore(&["cert"]);
+        command.args(arguments).current_dir(dir);
+        run(command, b"").code(0);
+    }
+    let made = folder.token(&["create", "shop", "--file", "tokens.toml"]).code(0);
+    fs::write(at("shop.token"), made.stdout).unwrap();
+    fs::write(
+        at("policy.toml"),
+        "[[allow]]\nwho = ['token:shop']\ndo = ['resolve']\npaths = ['/**']\n",
+    )
+    .unwrap();
+    let tls = "[tls]\nca = 'ca.pem'\ncertificate = 'host.pem'\nkey = 'host.key'\n";
+    let server = |more: &str| {
+        let text =
+            format!("{tls}{more}[resolver]\nmetrics = false\n[access]\ntokens = 'tokens.toml'\n");
+        fs::write(at("server.toml"), text).unwrap();
+        let run = ["resolver", "run", "--fresh", "--listen", "127.0.0.1:0", "--json"];
+        let mut command = longshore(&run);
+        command.args(["--config", "server.toml"]).current_dir(dir);
+        command
+    };
+    // Its listener would admit everyone.
+    let open = run(server("client_certificates = 'optional'\n"), b"").code(2);
+    open.stderr_has(&["access.tokens: without a policy, clients without a token"]);
+    let mut command = server("client_certificates = 'optional'\n");
+    let text = fs::read_to_string(at("server.toml")).unwrap();
+    fs::write(at("server.toml"), format!("{text}policy = 'policy.toml'\n")).unwrap();
+    command.current_dir(dir);
+    let mut replica = BackgroundCommand::start(command);
+    let ready: serde_json::Value = serde_json::from_str(&replica.line()).unwrap();
+    let listed = |flags: &[&str]| {
+        let address = ready["address"].as_str().unwrap();
+        let mut command = longshore(&["directory", "ls", "--resolver", address]);
+        command.args(["--tls-ca", "ca.pem"]).args(flags).current_dir(dir);
+        run(command, b"")
+    };
+    let token = ["--token-file", "shop.token"];
+    listed(&token).code(0);
+    listed(&[]).code(3).stderr_has(&["neither a certificate nor a token"]);
+    let host = ["--tls-certificate", "host.pem", "--tls-key", "host.key"];
+    listed(&host).code(3).stderr_has(&["the policy allows nothing to cn:host"]);
+    listed(&["--token-file", "no.token"]).code(2).stderr_has(&["no.token"]);
+
+    folder.token(&["revoke", "shop", "--file", "tokens.toml"]).code(0);
+    let began = Instant::now();
+    let refused = loop {
+        let output = listed(&token);
+        if output.code != 0 {
+            break output;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "it is not revoked");
+    };
+    refused.code(3).stderr_has(&["the token is unknown or was revoked"]);
 }
