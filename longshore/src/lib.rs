@@ -386,6 +386,9 @@ pub use longshore_producer::{
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
+/// Who a client of a server is, and what it may do: policies, tokens, identities.
+#[doc(inline)]
+pub use longshore_access as access;
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
     JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,

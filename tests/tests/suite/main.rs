@@ -10,4 +10,5 @@ mod many_kinds;
 mod many_publishers;
 mod protocol_document;
 mod recipes;
+mod secured_system;
 mod spinning_handler;
