@@ -193,6 +193,11 @@ fn parse_tokens(text: &str) -> Result<Tokens, (usize, String)> {
     Tokens::parse(text).map_err(|error| (error.line, error.fault.to_string()))
 }
 
+/// Reads a policy. The error names the file, and the line if its text is wrong.
+pub(crate) fn read_policy(path: &Path) -> Result<Policy, String> {
+    parsed(path, &text_of(path, POLICY_BYTES_MAX)?, parse_policy)
+}
+
 #[cfg(test)]
 mod tests {
     use longshore::Path as LongshorePath;

@@ -85,9 +85,11 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
     let deadline = Deadline::start(line.global.timeout(line.command.kind())?);
     // These commands show or repair what is wrong, or make files that the configuration names.
     let (config, mut problems) = match line.command {
-        Command::Config { .. } | Command::Context(_) | Command::Cert(_) | Command::Token(_) => {
-            Config::load_with_problems(&overrides)
-        }
+        Command::Config { .. }
+        | Command::Context(_)
+        | Command::Cert(_)
+        | Command::Token(_)
+        | Command::Access(_) => Config::load_with_problems(&overrides),
         _ => (
             Config::load(&overrides)
                 .map_err(|UsageError(why)| Failure::new(FailureKind::Configuration, why))?,

@@ -1,7 +1,7 @@
 //! The examples at the end of each command's help.
 
 /// Each command with its examples: a command line, then what it does.
-pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 23] = [
+pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 24] = [
     (
         "up",
         &[
@@ -169,6 +169,13 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 23] = [
             ("longshore token create shop --expires 90d > shop.token", "umask 077 before it"),
             ("longshore token ls", "names and when they expire"),
             ("longshore token revoke shop", "refused within a second"),
+        ],
+    ),
+    (
+        "access",
+        &[
+            ("longshore access check token:shop enqueue /jobs/mail", "and by which rule"),
+            ("longshore access show dns:berlin-1.example", "everything that it may do"),
         ],
     ),
     (

@@ -14,7 +14,18 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Directory and live values", &["directory", "value"]),
     (
         "Operate",
-        &["top", "check", "journal", "config", "context", "cert", "token", "completions", "bench"],
+        &[
+            "top",
+            "check",
+            "journal",
+            "config",
+            "context",
+            "cert",
+            "token",
+            "access",
+            "completions",
+            "bench",
+        ],
     ),
 ];
 

@@ -98,6 +98,7 @@ impl Command {
             | Command::Context(_)
             | Command::Cert(_)
             | Command::Token(_)
+            | Command::Access(_)
             | Command::Completions { .. }
             | Command::Man { .. } => Local,
             Command::DemoWorker(_) => Service,

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod access;
 mod act;
 #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "the command reports its absence"))]
 mod bench;
@@ -31,6 +32,7 @@ use crate::failure::UsageError;
 use crate::logging::LogFormat;
 use crate::time::parse_duration;
 
+pub(crate) use access::{Access, AccessAction, Who};
 pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selection,
@@ -192,6 +194,8 @@ pub(crate) enum Command {
     Cert(Cert),
     /// Create, list and revoke the tokens by which clients are known
     Token(Token),
+    /// Show what a policy allows, and by which rule
+    Access(Access),
     /// Print a shell's completions, which also complete paths, workers and contexts
     Completions {
         /// The shell
@@ -301,6 +305,9 @@ mod tests {
             "longshore token create shop --expires 2027-01-31 --json",
             "longshore token ls --file tokens.toml",
             "longshore token revoke shop mail --dry-run",
+            "longshore access check token:shop enqueue /jobs/mail --policy policy.toml",
+            "longshore access check anonymous resolve / --json",
+            "longshore access show dns:worker-1.example.com",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
@@ -359,6 +366,11 @@ mod tests {
             "longshore token create",
             "longshore token create shop --expires soon",
             "longshore token revoke",
+            "longshore access",
+            "longshore access check shop enqueue /jobs",
+            "longshore access check token:shop enque /jobs",
+            "longshore access check token:shop enqueue jobs",
+            "longshore access show",
         ] {
             let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod access;
 mod act;
 #[cfg(feature = "bench")]
 mod bench;
@@ -48,6 +49,7 @@ mod workers;
 mod write;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore::{
@@ -60,7 +62,7 @@ use tokio::time::Instant;
 use crate::access_rules::AccessRules;
 use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
 use crate::completion;
-use crate::config::{Config, ConfigOverrides, Problem};
+use crate::config::{Config, ConfigOverrides, Problem, Setting};
 use crate::deadline::Deadline;
 use crate::failure::{Failure, FailureKind, UsageError};
 use crate::logging::LogFilter;
@@ -276,6 +278,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Context(arguments) => contexts::run(arguments, context),
         Command::Cert(arguments) => cert::run(arguments, context),
         Command::Token(arguments) => token::run(arguments, context),
+        Command::Access(arguments) => access::run(arguments, context),
         Command::Completions { shell } => completion::print_script(shell, &mut context.output),
         Command::Man { dir } => completion::write_man_pages(&dir),
         #[cfg(not(all(feature = "bench", feature = "demo", feature = "top")))]
@@ -284,6 +287,26 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
              top, which are its defaults"
         ),
     }
+}
+
+/// The file that a command is given, or the configured one; or the error that names both ways.
+fn named_file(
+    given: &Option<PathBuf>,
+    configured: &Setting<Option<PathBuf>>,
+    flag: &str,
+    key: &str,
+    context: &Context,
+) -> anyhow::Result<PathBuf> {
+    if let Some(file) = given.as_ref().or(configured.value.as_ref()) {
+        return Ok(file.clone());
+    }
+    Err(match context.problems.first() {
+        Some(problem) => Failure::new(FailureKind::Configuration, &problem.message).into(),
+        None => {
+            UsageError(format!("name the file with {flag}, or set {key} in the configuration file"))
+                .into()
+        }
+    })
 }
 
 /// Warns that the directory may be incomplete.

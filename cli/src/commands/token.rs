@@ -5,7 +5,7 @@ use std::path::Path;
 use longshore_access::{SECRET_RANDOM_BYTES, Secret, Token, TokenFault, Tokens};
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, named_file};
 use crate::arguments::{self, DryRun, TokenAction, TokenFileArgument};
 use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
 use crate::output::Table;
@@ -26,21 +26,13 @@ pub(crate) fn run(arguments: arguments::Token, mut context: Context) -> anyhow::
 
 /// The token file that is named, or configured.
 fn store(file: TokenFileArgument, context: &Context) -> anyhow::Result<TokenStore> {
-    if let Some(file) = file.path.or_else(|| context.config.access.tokens.value.clone()) {
-        let store = TokenStore::new(file);
-        if let Some(warning) = store.warning() {
-            report_warning!("{warning}");
-        }
-        return Ok(store);
+    let configured = &context.config.access.tokens;
+    let file = named_file(&file.path, configured, "--file FILE", "access.tokens", context)?;
+    let store = TokenStore::new(file);
+    if let Some(warning) = store.warning() {
+        report_warning!("{warning}");
     }
-    Err(match context.problems.first() {
-        Some(problem) => Failure::new(FailureKind::Configuration, &problem.message).into(),
-        None => {
-            let what = "name the token file of the servers with --file FILE, or set access.tokens \
-                        in the configuration file";
-            UsageError(what.to_owned()).into()
-        }
-    })
+    Ok(store)
 }
 
 fn create(

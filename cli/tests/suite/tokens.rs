@@ -190,3 +190,43 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
     };
     refused.code(3).stderr_has(&["the token is unknown or was revoked"]);
 }
+
+#[test]
+fn a_policy_is_asked_and_names_the_rule_that_decides() {
+    let folder = Folder::new();
+    let file = folder.0.path().join("policy.toml");
+    let rule = |effect: &str, who: &str, action: &str, path: &str| {
+        format!("[[{effect}]]\nwho = ['{who}']\ndo = ['{action}']\npaths = ['{path}']\n")
+    };
+    let rules = rule("allow", "token:*", "enqueue", "/jobs/${user}/**")
+        + &rule("deny", "*", "*", "/jobs/shop/secret");
+    fs::write(&file, &rules).unwrap();
+    let access = |arguments: &[&str]| {
+        let mut command = longshore(&["access"]);
+        command.args(arguments).current_dir(folder.0.path());
+        run(command, b"")
+    };
+    let policy = ["--policy", "policy.toml"];
+    let check = |rest: &[&str]| access(&[&["check", "token:shop"], rest, &policy].concat());
+    let allowed = check(&["enqueue", "/jobs/shop/a"]).code(0);
+    let expected = "token:shop may enqueue /jobs/shop/a: the rule at policy.toml:1 allows it\n";
+    assert_eq!(allowed.stdout, expected);
+    let denied = check(&["enqueue", "/jobs/shop/secret"]).code(1);
+    denied.stderr_has(&["may not enqueue", "the rule at policy.toml:5 denies it"]);
+    check(&["work", "/jobs/shop/a"]).code(1).stderr_has(&["no rule of policy.toml allows it"]);
+    let json = check(&["enqueue", "/jobs/shop/secret", "--json"]).code(1).json();
+    assert_eq!((&json["allowed"], &json["rule"]["line"]), (&false.into(), &5.into()));
+    let json = check(&["work", "/jobs/mail/a", "--json"]).code(1).json();
+    assert_eq!((&json["allowed"], json["rule"].is_null()), (&false.into(), true));
+
+    let shown = access(&["show", "token:shop", "--json", "--policy", "policy.toml"]).code(0).json();
+    let expected = serde_json::json!([
+        { "action": "enqueue", "allow": ["/jobs/shop/**"], "deny": ["/jobs/shop/secret"] }
+    ]);
+    assert_eq!(shown["actions"], expected);
+    let nothing = access(&["show", "anonymous", "--policy", "policy.toml"]).code(0);
+    nothing.stderr_has(&["policy.toml allows nothing to anonymous"]);
+    access(&["show", "token:shop"]).code(2).stderr_has(&["--policy FILE", "access.policy"]);
+    fs::write(&file, rules.replace("'enqueue'", "'enque'")).unwrap();
+    check(&["enqueue", "/jobs"]).code(2).stderr_has(&["policy.toml:3:", "enque"]);
+}

@@ -1,0 +1,103 @@
+//! `longshore access`: what a policy allows.
+
+use std::path::Path as FilePath;
+
+use longshore::Path;
+use longshore::protocol::Glob;
+use longshore_access::{Action, Decision, Effect, Rule};
+use serde_json::{Value, json};
+
+use super::{Context, named_file};
+use crate::access_rules::read_policy;
+use crate::arguments::{Access, AccessAction, Who};
+use crate::failure::{Failure, FailureKind};
+use crate::output::Table;
+
+pub(crate) fn run(arguments: Access, mut context: Context) -> anyhow::Result<()> {
+    let (AccessAction::Check { policy, .. } | AccessAction::Show { policy, .. }) =
+        &arguments.action;
+    let configured = &context.config.access.policy;
+    let file = named_file(&policy.file, configured, "--policy FILE", "access.policy", &context)?;
+    match arguments.action {
+        AccessAction::Check { who, action, path, .. } => {
+            check(&who, action, &path, &file, &mut context)
+        }
+        AccessAction::Show { who, .. } => show(&who, &file, &mut context),
+    }
+}
+
+fn read(file: &FilePath) -> Result<longshore_access::Policy, Failure> {
+    read_policy(file).map_err(|why| Failure::new(FailureKind::Configuration, why))
+}
+
+fn check(
+    who: &Who,
+    action: Action,
+    path: &Path,
+    file: &FilePath,
+    context: &mut Context,
+) -> anyhow::Result<()> {
+    let policy = read(file)?;
+    let decision = policy.decide(who.0.as_ref(), action, path);
+    let at = |rule: &Rule| format!("{}:{}", file.display(), rule.line);
+    if context.output.is_json() {
+        let rule = match decision {
+            Decision::Allowed(rule) | Decision::Denied(rule) => Some(rule),
+            Decision::NoRule => None,
+        };
+        let rule = rule.map(|rule| json!({ "effect": effect(rule), "line": rule.line }));
+        context.output.json_pretty(&json!({
+            "who": who.to_string(), "action": action.name(), "path": path.as_str(),
+            "allowed": decision.is_allowed(), "rule": rule, "file": file.display().to_string(),
+        }))?;
+    }
+    let what = format!("{who} may not {action} {path}");
+    let why = match decision {
+        Decision::Allowed(_) if context.output.is_json() => return Ok(()),
+        Decision::Allowed(rule) => {
+            let line = format!("{who} may {action} {path}: the rule at {} allows it", at(rule));
+            context.output.line(line)?;
+            return Ok(());
+        }
+        Decision::Denied(rule) => format!("{what}: the rule at {} denies it", at(rule)),
+        Decision::NoRule => format!("{what}: no rule of {} allows it", file.display()),
+    };
+    Err(Failure::new(FailureKind::Failed, why).into())
+}
+
+fn effect(rule: &Rule) -> &'static str {
+    match rule.effect {
+        Effect::Allow => "allow",
+        Effect::Deny => "deny",
+    }
+}
+
+fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()> {
+    let rights = read(file)?.rights(who.0.as_ref());
+    let texts = |globs: &[Glob]| globs.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let allowed = Action::ALL.into_iter().filter_map(|action| {
+        let paths = rights.paths(action);
+        (!paths.allow.is_empty()).then(|| (action, texts(&paths.allow), texts(&paths.deny)))
+    });
+    if context.output.is_json() {
+        let actions: Vec<Value> = allowed
+            .map(|(action, allow, deny)| {
+                json!({ "action": action.name(), "allow": allow, "deny": deny })
+            })
+            .collect();
+        let (who, file) = (who.to_string(), file.display().to_string());
+        context.output.json_pretty(&json!({ "who": who, "file": file, "actions": actions }))?;
+        return Ok(());
+    }
+    let mut table = Table::new(&["action", "paths", "except"]);
+    for (action, allow, deny) in allowed {
+        let except = if deny.is_empty() { "-".to_owned() } else { deny.join(" ") };
+        table.row([action.name().to_owned(), allow.join(" "), except]);
+    }
+    if table.is_empty() {
+        report_note!("{} allows nothing to {who}", file.display());
+        return Ok(());
+    }
+    context.output.table(&table)?;
+    Ok(())
+}
