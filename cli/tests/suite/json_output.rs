@@ -77,6 +77,16 @@ fn every_command_prints_what_the_schema_defines() {
     for line in ["ca --dir TLS", "issue a --host a.test --dir TLS", "show TLS/ca.pem TLS/a.pem"] {
         run_json(&format!("cert {}", line.replace("TLS", &tls))).code(0);
     }
+    let tokens = text(&system.folder.path().join("tokens.toml"));
+    for line in ["create a --expires 1d", "ls", "revoke a"] {
+        run_json(&format!("token {line} --file {tokens}")).code(0);
+    }
+    let policy = system.folder.path().join("policy.toml");
+    let rule = "[[allow]]\nwho = [\"cn:a\"]\ndo = [\"act\"]\npaths = [\"/a/**\"]\n";
+    std::fs::write(&policy, rule).unwrap();
+    let policy = text(&policy);
+    run_json(&format!("access check cn:a act /a/b --policy {policy}")).code(0);
+    run_json(&format!("access show cn:a --policy {policy}")).code(0);
     let home = text(&system.folder.path().join("home"));
     for line in ["add here --resolver a:1", "use here", "ls", "show", "rm here"] {
         let arguments: Vec<&str> =
