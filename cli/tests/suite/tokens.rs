@@ -158,7 +158,9 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
         command
     };
     // Its listener would admit everyone.
-    let open = run(server("client_certificates = 'optional'\n"), b"").code(2);
+    let mut open = server("client_certificates = 'optional'\n");
+    open.arg("--end-with-stdin");
+    let open = run(open, b"").code(2);
     open.stderr_has(&["access.tokens: without a policy, clients without a token"]);
     let mut command = server("client_certificates = 'optional'\n");
     let text = fs::read_to_string(at("server.toml")).unwrap();
