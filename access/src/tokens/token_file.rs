@@ -75,7 +75,10 @@ pub enum TokenFault {
     )]
     Name(String),
     /// Another token has the name.
-    #[error("another token has the name {0}: choose another, or revoke that one")]
+    #[error(
+        "another token has the name {0}: choose another, or give that one a new secret with \
+         --replace"
+    )]
     NameTaken(String),
     /// Another token has the hash.
     #[error("token {name} has the secret of token {other}: create a token of its own")]

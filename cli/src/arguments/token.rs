@@ -27,6 +27,10 @@ pub(crate) enum TokenAction {
         /// never]
         #[arg(long, value_name = "DURATION or DATE", value_parser = parse_expiry)]
         expires: Option<u64>,
+        /// Give an existing token a new secret: the old one ends at once, and clients that read the
+        /// new one from their file go on as the same identity, with their leases
+        #[arg(long)]
+        replace: bool,
         #[command(flatten)]
         file: TokenFileArgument,
     },

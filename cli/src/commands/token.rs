@@ -14,8 +14,8 @@ use crate::token_store::TokenStore;
 
 pub(crate) fn run(arguments: arguments::Token, mut context: Context) -> anyhow::Result<()> {
     match arguments.action {
-        TokenAction::Create { name, expires, file } => {
-            create(name, expires, &store(file, &context)?, &mut context)
+        TokenAction::Create { name, expires, replace, file } => {
+            create(name, expires, replace, &store(file, &context)?, &mut context)
         }
         TokenAction::Ls { file } => list(&store(file, &context)?, &mut context),
         TokenAction::Revoke { tokens, file, act } => {
@@ -38,6 +38,7 @@ fn store(file: TokenFileArgument, context: &Context) -> anyhow::Result<TokenStor
 fn create(
     name: String,
     expires_unix_ms: Option<u64>,
+    replace: bool,
     store: &TokenStore,
     context: &mut Context,
 ) -> anyhow::Result<()> {
@@ -48,7 +49,14 @@ fn create(
     }
     let secret = Secret::from_random(&mut rand::random::<[u8; SECRET_RANDOM_BYTES]>());
     let token = Token { name: name.clone(), hash: secret.hash(), created_unix_ms, expires_unix_ms };
-    store.change(|tokens| tokens.add(token).map_err(refused))?;
+    store.change(|tokens| {
+        if replace && !tokens.remove(&token.name) {
+            let why = format!("there is no token {} to replace", token.name);
+            return Err(Failure::new(FailureKind::NotFound, why)
+                .with_hint("longshore token ls shows all; without --replace it is created"));
+        }
+        tokens.add(token).map_err(refused)
+    })?;
     let file = store.file().display();
     let text = String::from_utf8_lossy(secret.text());
     if context.output.is_json() {

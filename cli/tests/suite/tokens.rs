@@ -60,7 +60,8 @@ fn a_secret_is_printed_once_and_only_its_hash_is_stored() {
 
     let before = folder.tokens();
     for (arguments, code, expected) in [
-        (&["create", "shop"][..], 1, "another token has the name shop: choose another, or revoke"),
+        (&["create", "shop"][..], 1, "another token has the name shop: choose another, or give"),
+        (&["create", "shoq", "--replace"], 1, "there is no token shoq to replace"),
         (&["create", "a b"], 2, "\"a b\" is not a token's name: use 1 to 64 letters"),
         (&["create", "a", "--expires", "2020-01-31"], 2, "2020-01-31T00:00:00.000Z is in the past"),
         (&["create", "a", "--expires", "3000000d"], 2, "expires of token a: write a time"),
@@ -69,6 +70,13 @@ fn a_secret_is_printed_once_and_only_its_hash_is_stored() {
         at(arguments).code(code).stderr_has(&[expected]);
     }
     assert_eq!(folder.tokens(), before, "a refused token changes nothing");
+
+    // A new secret for the same identity ends the old one.
+    let renewed = at(&["create", "shop", "--replace"]).code(0).stdout;
+    let verify = |secret: &str| folder.tokens().verify(secret.trim_end().as_bytes(), 0);
+    assert_eq!(verify(&renewed).unwrap().name, "shop");
+    assert!(verify(&secret).is_err());
+    let before = folder.tokens();
 
     // The mode by which a service reads the file is retained.
     fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o644)).unwrap();
