@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::certificate::{CertificateError, identity_and_end};
 use crate::identity::{Identity, NameKind};
@@ -17,7 +17,12 @@ use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 #[derive(Clone)]
 pub struct AccessControl {
     rules: Arc<watch::Sender<Arc<Rules>>>,
+    /// What each change was.
+    history: broadcast::Sender<RuleChanges>,
 }
+
+/// Changes of rules that a [`RuleHistory`] may be behind.
+const HISTORY_LENGTH: usize = 64;
 
 /// What a client shows of itself.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +87,14 @@ impl AccessRefusal {
     pub fn is_of_identity(&self) -> bool {
         !matches!(self, AccessRefusal::NoRights(_))
     }
+
+    /// The identity that was proven, though it is of no use.
+    pub fn identity(&self) -> Option<&Identity> {
+        match self {
+            AccessRefusal::NoRights(identity) => Some(identity),
+            _ => None,
+        }
+    }
 }
 
 /// Rules, as they are in force at one time.
@@ -128,7 +141,8 @@ impl AccessControl {
     /// without tokens a client that has one is refused.
     pub fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> AccessControl {
         let (rules, _) = watch::channel(Arc::new(Rules::new(policy, tokens)));
-        AccessControl { rules: Arc::new(rules) }
+        let (history, _) = broadcast::channel(HISTORY_LENGTH);
+        AccessControl { rules: Arc::new(rules), history }
     }
 
     /// Replaces the rules. Servers apply them to open links at once: a link that has lost a right
@@ -136,7 +150,17 @@ impl AccessControl {
     pub fn replace(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> RuleChanges {
         let after = Arc::new(Rules::new(policy, tokens));
         let before = self.rules.send_replace(after.clone());
-        RuleChanges::between(&before, &after)
+        let changes = RuleChanges::between(&before, &after);
+        if !changes.is_empty() {
+            // An error means that nobody follows the history.
+            let _ = self.history.send(changes.clone());
+        }
+        changes
+    }
+
+    /// Every change from now on, for an audit log.
+    pub fn history(&self) -> RuleHistory {
+        RuleHistory(self.history.subscribe())
     }
 
     /// True if there is a policy.
@@ -230,6 +254,22 @@ impl RuleWatch {
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Receives what each change of rules was.
+#[derive(Debug)]
+pub struct RuleHistory(broadcast::Receiver<RuleChanges>);
+
+impl RuleHistory {
+    /// The next change; an error with the number of changes that are no longer known, as the reader
+    /// was too slow. Pending for ever once no server has the rules. Cancel safe.
+    pub async fn next(&mut self) -> Result<RuleChanges, u64> {
+        match self.0.recv().await {
+            Ok(changes) => Ok(changes),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Err(missed),
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
 }

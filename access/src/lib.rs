@@ -2,9 +2,11 @@
 //!
 //! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of
 //! bearer tokens. A [`Policy`] allows [`Action`]s on paths; [`Rights`] are everything that it allows
-//! one client. [`AccessControl`] has the rules of a running server.
+//! one client. [`AccessControl`] has the rules of a running server. [`AuditChain`] makes the lines of
+//! an audit log.
 
 mod action;
+mod audit;
 mod certificate;
 mod control;
 mod identity;
@@ -12,8 +14,14 @@ mod policy;
 mod tokens;
 
 pub use action::{Action, UnknownAction};
+pub use audit::{
+    AUDIT_LINE_BYTES_MAX, AUDIT_TEXT_BYTES_MAX, AuditChain, AuditFault, AuditOutcome, AuditRecord,
+    AuditVerifier, NotAnAuditLine,
+};
 pub use certificate::{CertificateError, identity_of};
-pub use control::{AccessControl, AccessRefusal, Client, RuleChanges, RuleWatch, Shown};
+pub use control::{
+    AccessControl, AccessRefusal, Client, RuleChanges, RuleHistory, RuleWatch, Shown,
+};
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use policy::{
     Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, Rights, Rule,

@@ -230,6 +230,7 @@ mod tests {
             let config = AccessConfig {
                 policy: Setting::default_of(Some(policy_file)),
                 tokens: Setting::default_of(Some(token_file)),
+                audit: Setting::default_of(None),
             };
             let rules = AccessRules::load(&config).unwrap();
             Case { folder, rules, secret }
@@ -286,7 +287,11 @@ mod tests {
         let case = Case::new();
         let load = |policy: &str, tokens: &str| {
             let file = |name: &str| Setting::default_of(Some(case.folder.path().join(name)));
-            let config = AccessConfig { policy: file(policy), tokens: file(tokens) };
+            let config = AccessConfig {
+                policy: file(policy),
+                tokens: file(tokens),
+                audit: Setting::default_of(None),
+            };
             AccessRules::load(&config).err().unwrap().0
         };
         assert!(load("nothing.toml", "tokens.toml").contains("nothing.toml"));

@@ -31,6 +31,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
+use longshore::AuditLog;
 
 use crate::access_rules::AccessRules;
 use crate::arguments::{Check, Command, CommandKind, CommandLine};
@@ -133,6 +134,13 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
             AccessRules::default()
         }
     };
+    // Other commands leave the file alone: a service of this machine writes it.
+    let audit = match &config.access.audit.value {
+        Some(file) if line.command.listens() => AuditLog::open(file)
+            .map_err(|error| Failure::new(FailureKind::Configuration, error.to_string()))?,
+        _ => AuditLog::default(),
+    };
+    let of_services = audit.clone();
     let links_within_seconds = false;
     let context = Context {
         config,
@@ -144,10 +152,12 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
         links_within_seconds,
         tls,
         rules,
+        audit,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(commands::run(line.command, context));
     // Do not wait for threads that still block, for example on a read from a terminal.
     runtime.shutdown_background();
+    of_services.close();
     result
 }

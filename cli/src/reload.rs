@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use longshore::LimitsHandle;
+use longshore::{AuditLog, LimitsHandle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::access_rules::AccessRules;
@@ -26,6 +26,7 @@ pub(crate) struct ConfigReloader {
     log: LogFilter,
     tls: Tls,
     rules: AccessRules,
+    audit: AuditLog,
 }
 
 impl ConfigReloader {
@@ -45,6 +46,7 @@ impl ConfigReloader {
             log: context.log.clone(),
             tls: context.tls.clone(),
             rules: context.rules.clone(),
+            audit: context.audit.clone(),
         })
     }
 
@@ -52,6 +54,8 @@ impl ConfigReloader {
     pub(crate) async fn run(mut self, limits: Option<LimitsHandle>) {
         while self.hangup.recv().await.is_some() {
             service_manager::reloading().await;
+            // Whatever the configuration is: the file may have been renamed.
+            self.audit.reopen();
             let status = match self.reload(limits.as_ref()).await {
                 Ok(()) => "the configuration is reloaded".to_owned(),
                 Err(error) => {

@@ -424,8 +424,8 @@ pub use longshore_subscriber::{
     WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
-    Access, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor, TlsDialer, TlsError, TokenError,
-    TokenSource,
+    Access, AuditLog, AuditOpenError, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor,
+    TlsDialer, TlsError, TokenError, TokenSource,
 };
 #[cfg(feature = "worker")]
 pub use values::Subscriber;

@@ -16,6 +16,7 @@
 //! as bytes.
 
 mod accept;
+mod audited;
 mod cold;
 mod completion_waiters;
 mod deaths;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use longshore_access::{Action, Identity};
 use longshore_protocol::{Gate, Glob, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
-use longshore_transport::LogLimit;
+use longshore_transport::{AuditClient, AuditLog, AuditedAct, LogLimit, NotAudited};
 use tracing::{info, warn};
 
 use crate::deaths::{DeathReporter, NewDeaths};
@@ -17,23 +17,36 @@ pub(crate) struct OperatorLog {
     clock_held: bool,
     deaths: DeathReporter,
     denied: LogLimit,
+    /// The publisher's name.
+    server: String,
+    audit: AuditLog,
 }
 
 /// Most log lines about what clients may not do, in each period.
 const DENIED_LINES_MAX: u32 = 10;
 const DENIED_PERIOD: Duration = Duration::from_secs(10);
 
-impl Default for OperatorLog {
-    fn default() -> OperatorLog {
+impl OperatorLog {
+    /// A log beside the audit log of a publisher with this name.
+    pub(crate) fn new(server: String, audit: AuditLog) -> OperatorLog {
         OperatorLog {
+            server,
+            audit,
             clock_held: false,
             deaths: DeathReporter::default(),
             denied: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
         }
     }
-}
 
-impl OperatorLog {
+    /// Records an act of a tool that begins now; an error if it must not.
+    pub(crate) fn audit_act(
+        &self,
+        (identity, address): (Option<&Identity>, SocketAddr),
+        act: impl FnOnce() -> AuditedAct,
+    ) -> Result<(), NotAudited> {
+        self.audit.allow(AuditClient { server: &self.server, identity, address }, act)
+    }
+
     /// Logs when the wall clock's alarm begins or ends.
     pub(crate) fn clock(&mut self, alarm: Option<ClockAlarm>) {
         let was_held = std::mem::replace(&mut self.clock_held, alarm.is_some());
@@ -54,7 +67,10 @@ impl OperatorLog {
         address: SocketAddr,
         action: Action,
         what: &str,
+        target: impl FnOnce() -> String,
     ) {
+        let client = AuditClient { server: &self.server, identity, address };
+        self.audit.refuse(client, action.name(), || (target(), what.to_owned()));
         if let Some(left_out) = self.denied.admit(Instant::now()) {
             let identity = identity.map_or_else(String::new, Identity::to_string);
             warn!(identity, %address, %action, what, left_out, "the policy denies this to a client");

@@ -8,7 +8,7 @@ use longshore_access::AccessControl;
 use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{CheckedTerms, Cluster, TermsError};
-use longshore_transport::{FrameBudget, TlsAcceptor};
+use longshore_transport::{AuditLog, FrameBudget, TlsAcceptor};
 
 use crate::{TestClock, machine_memory};
 
@@ -53,6 +53,9 @@ pub struct PublisherOptions {
     pub tls: Option<TlsAcceptor>,
     /// Who may be a client, and do what. By default every client may do everything.
     pub access_control: AccessControl,
+    /// Records acts of tools, refused accesses and changes of the rules; while it cannot be written,
+    /// acts are refused. None by default.
+    pub audit: AuditLog,
     /// Most links at once; more are refused with `Busy`. Fewer if the process's limit of open files
     /// would leave too few for the journal. 16,384 by default.
     pub connections_max: usize,
@@ -173,6 +176,7 @@ impl PublisherOptions {
             insecure: false,
             tls: None,
             access_control: AccessControl::default(),
+            audit: AuditLog::default(),
             connections_max: PublisherOptions::CONNECTIONS_MAX,
             value_connections_max: None,
             segment_bytes: PublisherOptions::SEGMENT_BYTES,

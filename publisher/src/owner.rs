@@ -18,6 +18,7 @@ use longshore_protocol::{LinkId, PublisherId, Revoked, Token};
 use longshore_queue::{
     Clock, Command, Cursor, Event, Now, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
 };
+use longshore_transport::AuditLog;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -87,7 +88,7 @@ impl Owner {
         store: Store,
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<PathKinds>),
-        (name, journal): (String, PublisherId),
+        (name, journal, audit): (String, PublisherId, AuditLog),
         (disk, idle): (DiskWatch, IdleQueues),
         values: Values,
         moves: Option<mpsc::Receiver<ClockMove>>,
@@ -103,6 +104,7 @@ impl Owner {
             events,
             registry,
             names,
+            operator_log: OperatorLog::new(name.clone(), audit),
             name,
             journal,
             started: Instant::now(),
@@ -112,7 +114,6 @@ impl Owner {
             events_read: Vec::new(),
             feeds: Feeds::default(),
             recording: EventRecording::started(Instant::now()),
-            operator_log: OperatorLog::default(),
             quiet_requests: QuietRequests::default(),
             refusals: DelayedRefusals::default(),
             refused_batches: Vec::new(),

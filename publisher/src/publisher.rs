@@ -122,6 +122,7 @@ impl Publisher {
                 cluster: options.cluster_name(),
                 tls: options.tls.clone(),
                 access_control: options.access_control.clone(),
+                audit: options.audit.clone(),
                 ..ListenerOptions::default()
             };
         let listener = Listener::bind(options.listen, info, listener_options).await?;
@@ -159,7 +160,7 @@ impl Publisher {
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
         let watches = (disk, idle);
-        let named = (options.name, opened.journal);
+        let named = (options.name, opened.journal, options.audit);
         let (owner, events, health) =
             Owner::new(store, clock, registration, named, watches, values.clone(), moves);
         let memory = memory_bounds(&budget, options.cache_bytes, listener.slots().limit());

@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::audit::AuditClient;
 use crate::authorization::{Authorization, LinkClient, Registration};
 use crate::budget::LinkBudget;
 use crate::descriptors::DescriptorBudget;
@@ -80,7 +81,11 @@ impl Admission {
             busy: AtomicU64::new(0),
             log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
             schedule: HeartbeatSchedule { origin: Instant::now().into_std() },
-            authorization: Arc::new(Authorization::new(options.access_control.clone())),
+            authorization: Arc::new(Authorization::new(
+                options.access_control.clone(),
+                options.audit.clone(),
+                info.name.clone(),
+            )),
             info,
             options,
             ready,
@@ -227,7 +232,7 @@ impl Admission {
         mut handshake: Handshake,
         peer_address: SocketAddr,
     ) -> Result<Link, NotAdmitted> {
-        let admitted = self.admit(&handshake, &connection);
+        let admitted = self.admit(&handshake, &connection, peer_address);
         // Nothing after this needs the secret.
         handshake.credential = Credential::default();
         let (welcome, slot, client, registration) = match admitted {
@@ -260,6 +265,7 @@ impl Admission {
         &self,
         handshake: &Handshake,
         connection: &Connection,
+        address: SocketAddr,
     ) -> Result<(Welcome, Slot, LinkClient, Registration), Refused> {
         let name = &self.info.name;
         if self.stopping.load(Ordering::Acquire) {
@@ -283,6 +289,10 @@ impl Admission {
                 true => HandshakeRefusal::Unauthenticated,
                 false => HandshakeRefusal::Forbidden,
             };
+            let identity = why.identity();
+            let client = AuditClient { server: name, identity, address };
+            let reason = || (handshake.role.to_string(), format!("{code:?}: {why}"));
+            self.options.audit.refuse(client, "connect", reason);
             (code, format!("`{name}`: {why}"))
         })?;
         let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {

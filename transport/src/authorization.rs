@@ -6,10 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longshore_access::{AccessControl, AccessRefusal, Client, Identity, Rights, Shown};
+use longshore_access::{
+    AccessControl, AccessRefusal, Client, Identity, Rights, RuleHistory, Shown,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
+use crate::audit::AuditLog;
 use crate::link_end::LinkEnd;
 use crate::queue::Shared;
 
@@ -20,9 +23,14 @@ const END_WAIT_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Authorization {
     control: AccessControl,
+    audit: AuditLog,
+    /// The server's name.
+    server: String,
     links: Mutex<Links>,
     /// A link has to be checked before the next time that was planned.
     wake: Notify,
+    /// Until it runs: no change is missed.
+    history: Mutex<Option<RuleHistory>>,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +62,15 @@ pub(crate) struct LinkClient {
 }
 
 impl Authorization {
-    pub(crate) fn new(control: AccessControl) -> Authorization {
-        Authorization { control, links: Mutex::default(), wake: Notify::new() }
+    pub(crate) fn new(control: AccessControl, audit: AuditLog, server: String) -> Authorization {
+        Authorization {
+            history: Mutex::new(Some(control.history())),
+            control,
+            audit,
+            server,
+            links: Mutex::default(),
+            wake: Notify::new(),
+        }
     }
 
     /// Admits a client, or refuses it.
@@ -76,6 +91,8 @@ impl Authorization {
     /// Checks links whenever that is due, for as long as the listener listens.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut changes = self.control.changes();
+        let history = self.history.lock().take();
+        let mut history = history.unwrap_or_else(|| self.control.history());
         loop {
             let next_end = self.check_all(now_unix_ms());
             let at_end = async {
@@ -86,6 +103,15 @@ impl Authorization {
             };
             tokio::select! {
                 () = changes.changed() => {}
+                change = history.next() => {
+                    match change {
+                        Ok(change) => self.audit.rules_changed(&self.server, &change),
+                        Err(missed) => {
+                            let missed = format!("{missed} further changes");
+                            self.audit.rules_changed(&self.server, &missed);
+                        }
+                    }
+                }
                 () = self.wake.notified() => {}
                 () = at_end => {}
             }

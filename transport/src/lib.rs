@@ -38,11 +38,12 @@
 //! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
 //! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
 //! `handshakes` bounds those in progress,
-//! `authorization` has the rights of clients; `access` is what a client shows to servers; `socket` is
+//! `authorization` has the rights of clients; `audit` writes the audit log; `access` is what a client shows to servers; `socket` is
 //! the TCP connection below, with or without TLS, whose files `tls` reads.
 
 mod access;
 mod admission;
+mod audit;
 mod authorization;
 mod backoff;
 mod budget;
@@ -77,6 +78,9 @@ mod token;
 mod write_stalls;
 
 pub use access::Access;
+pub use audit::{
+    AUDIT_RECORDS_QUEUED_MAX, AuditClient, AuditLog, AuditOpenError, AuditedAct, NotAudited,
+};
 pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 pub use budget::FrameBudget;
 pub use dial::{DialError, dial};

@@ -8,6 +8,7 @@ use longshore_protocol::handshake::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
 
 use crate::access::Access;
+use crate::audit::AuditLog;
 use crate::budget::FrameBudget;
 use crate::oldest_command::OldestCommand;
 use crate::slots::ReservedSlots;
@@ -123,6 +124,8 @@ pub struct ListenerOptions {
     pub tls: Option<TlsAcceptor>,
     /// Who may be a client, and do what. By default every client may do everything.
     pub access_control: AccessControl,
+    /// Records refused clients and changes of the rules. None by default.
+    pub audit: AuditLog,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
 }
@@ -150,6 +153,7 @@ impl Default for ListenerOptions {
             cluster: String::new(),
             tls: None,
             access_control: AccessControl::default(),
+            audit: AuditLog::default(),
             insecure: false,
         }
     }

@@ -10,6 +10,7 @@ pub use secret::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,
 };
 pub use timestamp::TIME_UNIX_MS_MAX;
+pub(crate) use timestamp::Timestamp;
 pub use token_file::{
     TOKEN_FILE_BYTES_MAX, TOKEN_NAME_BYTES_MAX, TOKENS_MAX, Token, TokenFault, TokenFileError,
 };

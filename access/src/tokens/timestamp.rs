@@ -11,7 +11,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// A time of a token file, as milliseconds since 1970; its text is RFC 3339 in UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Timestamp(pub(super) u64);
+pub(crate) struct Timestamp(pub(crate) u64);
 
 impl Timestamp {
     /// Reads a datetime; none if it is not in UTC, or before 1970. A fraction of a millisecond is

@@ -53,8 +53,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore::{
-    Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherInfo, Queues, ReadClient,
-    ReplicaFailure, ResolverTiming, TlsAcceptor,
+    AuditLog, Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherInfo, Queues,
+    ReadClient, ReplicaFailure, ResolverTiming, TlsAcceptor,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -95,6 +95,8 @@ pub(crate) struct Context {
     pub(crate) tls: Tls,
     /// The rules of its listeners.
     pub(crate) rules: AccessRules,
+    /// Their audit log.
+    pub(crate) audit: AuditLog,
 }
 
 impl Context {

@@ -41,6 +41,7 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
         .advertise(arguments.advertise)
         .tls(context.acceptor(arguments.listen)?)
         .access_control(context.rules.control.clone())
+        .audit(context.audit.clone())
         .insecure(arguments.insecure)
         .connect(context.cluster())
         .await?;

@@ -216,6 +216,7 @@ fn options(arguments: RunPublisher, context: &Context) -> anyhow::Result<Publish
     options.cluster = Some(context.cluster());
     options.tls = context.acceptor(options.listen)?;
     options.access_control = context.rules.control.clone();
+    options.audit = context.audit.clone();
     options.durability = arguments.durability.unwrap_or(options.durability);
     options.insecure = arguments.insecure || configured.insecure.value;
     options.accept_loss = arguments.accept_loss;

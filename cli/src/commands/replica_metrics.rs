@@ -93,6 +93,7 @@ pub(super) async fn open(
         .listen(listen)
         .tls(context.acceptor(listen)?)
         .access_control(context.rules.control.clone())
+        .audit(context.audit.clone())
         .insecure(insecure)
         .budget(budget)
         .connections_max(CONNECTIONS_MAX);

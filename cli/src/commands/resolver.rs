@@ -43,6 +43,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
     options.tls = context.acceptor(listen)?;
     options.access_control = context.rules.control.clone();
+    options.audit = context.audit.clone();
     options.data = match (arguments.data, listen.port()) {
         (Some(dir), _) => Some(dir),
         // After a restart it would listen on another port, as another replica.

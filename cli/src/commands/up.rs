@@ -133,6 +133,7 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
             fresh: true,
             tls: tls.clone(),
             access_control: context.rules.control.clone(),
+            audit: context.audit.clone(),
             ..context.config.server_options()
         };
         replicas.push((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), options));
@@ -143,6 +144,7 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
     publisher.accept_loss = arguments.accept_loss;
     publisher.tls = tls;
     publisher.access_control = context.rules.control.clone();
+    publisher.audit = context.audit.clone();
     let access = context.tls.access(&context.config);
     Ok(SystemOptions { replicas, timing: context.config.timing(), access, publisher })
 }

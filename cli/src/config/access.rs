@@ -14,6 +14,7 @@ use super::{Setting, values};
 pub(crate) struct AccessSection {
     pub(crate) policy: Key<String>,
     pub(crate) tokens: Key<String>,
+    pub(crate) audit: Key<String>,
 }
 
 /// `[access]`. Without a policy, every client that is admitted may do everything.
@@ -23,6 +24,8 @@ pub(crate) struct AccessConfig {
     pub(crate) policy: Setting<Option<PathBuf>>,
     /// The tokens that are accepted.
     pub(crate) tokens: Setting<Option<PathBuf>>,
+    /// The audit log.
+    pub(crate) audit: Setting<Option<PathBuf>>,
 }
 
 impl AccessConfig {
@@ -35,6 +38,7 @@ impl AccessConfig {
         AccessConfig {
             policy: layers.of_file("access.policy", written.policy, file, None),
             tokens: layers.of_file("access.tokens", written.tokens, file, None),
+            audit: layers.of_file("access.audit", written.audit, file, None),
         }
     }
 }

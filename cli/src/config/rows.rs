@@ -79,6 +79,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     rows.extend(of_tls(tls));
     rows.push(row("access.policy", &access.policy, path));
     rows.push(row("access.tokens", &access.tokens, path));
+    rows.push(row("access.audit", &access.audit, path));
     rows.extend(of_publisher(publisher));
     rows.extend(of_resolver(resolver));
     rows.extend(of_timing(timing));

@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use common::{BackgroundCommand, CommandOutput, longshore, run};
-use longshore_access::Tokens;
+use longshore_access::{AuditVerifier, Tokens};
+use rustix::process::Signal;
 
 struct Folder(tempfile::TempDir);
 
@@ -172,7 +173,8 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
     open.stderr_has(&["access.tokens: without a policy, clients without a token"]);
     let mut command = server("client_certificates = 'optional'\n");
     let text = fs::read_to_string(at("server.toml")).unwrap();
-    fs::write(at("server.toml"), format!("{text}policy = 'policy.toml'\n")).unwrap();
+    fs::write(at("server.toml"), format!("{text}policy = 'policy.toml'\naudit = 'audit.jsonl'\n"))
+        .unwrap();
     command.current_dir(dir);
     let mut replica = BackgroundCommand::start(command);
     let ready: serde_json::Value = serde_json::from_str(&replica.line()).unwrap();
@@ -189,6 +191,12 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
     listed(&host).code(3).stderr_has(&["the policy allows nothing to cn:host"]);
     listed(&["--token-file", "no.token"]).code(2).stderr_has(&["no.token"]);
 
+    // The operator rotates the audit log.
+    fs::rename(at("audit.jsonl"), at("audit.1")).unwrap();
+    replica.send(Signal::HUP);
+    while !fs::exists(at("audit.jsonl")).unwrap() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     folder.token(&["revoke", "shop", "--file", "tokens.toml"]).code(0);
     let began = Instant::now();
     let refused = loop {
@@ -199,6 +207,18 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
         assert!(began.elapsed() < Duration::from_secs(20), "it is not revoked");
     };
     refused.code(3).stderr_has(&["the token is unknown or was revoked"]);
+    // Its end writes what waits.
+    replica.send(Signal::TERM);
+    replica.ended().code(0);
+    let (old, new) = (at("audit.1"), at("audit.jsonl"));
+    let text = fs::read_to_string(old).unwrap() + &fs::read_to_string(new).unwrap();
+    let mut verifier = AuditVerifier::default();
+    text.lines().for_each(|line| verifier.line(line).unwrap());
+    for part in ["allows nothing to cn:host", "tokens revoked: shop", "unknown or was revoked"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let secret = fs::read_to_string(at("shop.token")).unwrap();
+    assert!(!text.contains(secret.trim()) && !text.contains("lst"), "{text}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
 use longshore_queue::{Command, Now, Poisoned, QueueId};
 
 use super::Owner;
+use crate::audited;
 use crate::delayed_refusals::RefusedBatch;
 use crate::permissions;
 
@@ -106,7 +107,8 @@ impl Owner {
         let paths = paths.clone();
         let is_denied = |path: &Path| !paths.contains(path);
         if let Some(denied) = batch.paths.iter().find(|path| is_denied(path)) {
-            self.log_denied(link, Action::Enqueue, denied.as_str());
+            let denied = denied.to_string();
+            self.log_denied(link, Action::Enqueue, "no job may be enqueued there", || denied);
         }
         batch
             .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, is_denied)
@@ -119,7 +121,7 @@ impl Owner {
         let Some(reason) = permissions::refused_subscription(rights, subscribe) else {
             return false;
         };
-        self.log_denied(link, Action::Work, &reason);
+        self.log_denied(link, Action::Work, &reason, || audited::patterns_of(&subscribe.sources));
         let subscription = subscribe.subscription;
         self.router.send(link, &FromPublisher::SubscribeRefused { subscription, reason });
         true

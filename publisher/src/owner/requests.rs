@@ -9,8 +9,10 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{JobId, LinkId};
 use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLevel, State};
+use tracing::warn;
 
 use super::Owner;
+use crate::audited;
 use crate::cold::{ColdAnswer, LoadedAnswer};
 use crate::completion_waiters::{LookupOutcome, TooManyWaiters};
 use crate::metrics::METRICS_LINK;
@@ -28,7 +30,8 @@ impl Owner {
         let within = match permissions::scope(&rights, &request) {
             Ok(within) => within,
             Err(refusal) => {
-                self.log_denied(link, permissions::action_of(&request), "a request");
+                let (action, what) = (permissions::action_of(&request), audited::name_of(&request));
+                self.log_denied(link, action, what, || audited::target_of(&request));
                 self.answer(link, id, Err(refusal));
                 return Ok(());
             }
@@ -36,6 +39,18 @@ impl Owner {
         let is_within = |state: &State, job: &JobId| {
             within.is_none_or(|within| state.path_of(job).is_none_or(|path| within.contains(path)))
         };
+        // Jobs of other queues are as if they did not exist, also for acts.
+        let is_denied = matches!(&request, Request::Replace { id: job, .. } if !is_within(self.store.state(), job));
+        if is_denied {
+            self.log_denied(link, Action::Act, "replace", || audited::target_of(&request));
+        } else if audited::is_act(&request)
+            && let Some(client) = self.router.client(link)
+            && let Err(why) = self.operator_log.audit_act(client, || audited::act_of(&request))
+        {
+            warn!(%why, "an act is refused");
+            self.answer(link, id, Err(RequestError::NotAudited));
+            return Ok(());
+        }
         let command = match request {
             Request::Act { action, selection, pace, dry_run: false } => {
                 let within = within.cloned();
@@ -115,9 +130,15 @@ impl Owner {
     }
 
     /// Logs, at a bounded rate, what a client may not do.
-    pub(super) fn log_denied(&mut self, link: LinkId, action: Action, what: &str) {
+    pub(super) fn log_denied(
+        &mut self,
+        link: LinkId,
+        action: Action,
+        what: &str,
+        target: impl FnOnce() -> String,
+    ) {
         let Some((identity, address)) = self.router.client(link) else { return };
-        self.operator_log.denied(identity, address, action, what);
+        self.operator_log.denied(identity, address, action, what, target);
     }
 
     /// A feed, or a wait for a job's end, is cancelled.

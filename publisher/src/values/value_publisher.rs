@@ -12,7 +12,8 @@ use longshore_protocol::{
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, Listener, ListenerOptions, ServerInfo, TlsAcceptor,
+    AuditLog, BindError, CONNECTIONS_MAX, FrameBudget, Listener, ListenerOptions, ServerInfo,
+    TlsAcceptor,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -73,6 +74,12 @@ impl ValuePublisherBuilder {
     /// Sets who may subscribe to its values, and write to them. By default every client may.
     pub fn access_control(mut self, access_control: AccessControl) -> Self {
         self.listener.access_control = access_control;
+        self
+    }
+
+    /// Records refused clients and changes of the rules. None by default.
+    pub fn audit(mut self, audit: AuditLog) -> Self {
+        self.listener.audit = audit;
         self
     }
 

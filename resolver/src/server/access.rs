@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_access::{Action, Binding, Identity, Rights, SERVER_PATH};
-use longshore_protocol::{Glob, PathSet, PublicationKind, PublisherId};
-use longshore_transport::LogLimit;
+use longshore_protocol::{Glob, PathSet, PublicationKind, PublisherId, PublisherInfo};
+use longshore_transport::{AuditClient, AuditLog, AuditedAct, LogLimit, NotAudited};
 
 use crate::directory::{Scope, steps_of};
 
@@ -181,11 +181,47 @@ fn covers_below(paths: &PathSet, path: &str) -> bool {
 
 /// Logs refused accesses, at a bounded rate.
 #[derive(Debug)]
-pub(super) struct AccessLog(LogLimit);
+pub(super) struct AccessLog {
+    limit: LogLimit,
+    /// The replica's name.
+    server: String,
+    audit: AuditLog,
+}
 
 impl AccessLog {
     pub(super) fn new() -> AccessLog {
-        AccessLog(LogLimit::new(LINES_MAX, LINES_PERIOD))
+        AccessLog::beside(AuditLog::default(), String::new())
+    }
+
+    /// Beside the audit log of a replica with this name.
+    pub(super) fn beside(audit: AuditLog, server: String) -> AccessLog {
+        AccessLog { limit: LogLimit::new(LINES_MAX, LINES_PERIOD), server, audit }
+    }
+
+    fn client<'a>(&'a self, access: &'a ClientAccess) -> AuditClient<'a> {
+        let identity = access.identity.as_deref();
+        AuditClient { server: &self.server, identity, address: access.address }
+    }
+
+    /// A tool forgets a publisher; an error if it must not.
+    pub(super) fn forget_publisher(
+        &self,
+        access: &ClientAccess,
+        publisher: PublisherId,
+    ) -> Result<(), NotAudited> {
+        let targets = vec![publisher.to_string()];
+        let act = || AuditedAct { action: "forget publisher", targets, detail: String::new() };
+        self.audit.allow(self.client(access), act)
+    }
+
+    /// A client has registered as a publisher. Also while the log is failing: no administrator does
+    /// this.
+    pub(super) fn announced(&self, access: &ClientAccess, publisher: &PublisherInfo) {
+        self.audit.note(self.client(access), || AuditedAct {
+            action: "announce",
+            targets: vec![publisher.id.to_string()],
+            detail: format!("{}, epoch {}", publisher.name, publisher.epoch.0),
+        });
     }
 
     /// A client was refused an action on a path.
@@ -196,7 +232,9 @@ impl AccessLog {
         action: Action,
         path: impl fmt::Display,
     ) {
-        let Some(left_out) = self.0.admit(now) else { return };
+        let what = || (path.to_string(), "the policy does not allow it".to_owned());
+        self.audit.refuse(self.client(access), action.name(), what);
+        let Some(left_out) = self.limit.admit(now) else { return };
         tracing::warn!(
             identity = access.identity(), address = %access.address, %action, %path, left_out,
             "an access is refused"
@@ -221,7 +259,9 @@ impl AccessLog {
         publisher: PublisherId,
         why: &str,
     ) {
-        let Some(left_out) = self.0.admit(now) else { return };
+        let what = || (publisher.to_string(), why.to_owned());
+        self.audit.refuse(self.client(access), "announce", what);
+        let Some(left_out) = self.limit.admit(now) else { return };
         tracing::warn!(
             identity = access.identity(), address = %access.address, %publisher, left_out,
             "a publisher is refused: {why}"

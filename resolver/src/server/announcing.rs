@@ -19,6 +19,8 @@ pub(super) struct Revoking {
     /// The client's rights when it began.
     rights: Arc<Rights>,
     progress: ConfirmProgress,
+    /// It is the link's first announce of the publisher.
+    is_first: bool,
 }
 
 /// Runs the next slice of an announce.
@@ -33,6 +35,9 @@ pub(super) fn announce(
     }
     let access = context.access;
     let publishing = access.publishing(publisher.id);
+    let known = context.directory.writer(context.client);
+    let known = known.map(|slot| context.directory.publisher_at(slot));
+    let mut is_first = known != Ok(publisher.id);
     if revoking.is_none() {
         if let Err((code, reason)) = may_announce(context, publisher) {
             return Progress::Done(Some(FromReplica::Refused { id: *id, code, reason }));
@@ -46,10 +51,11 @@ pub(super) fn announce(
                 return refused(*id, code);
             }
             let (rights, progress) = (access.rights().clone(), ConfirmProgress::default());
-            *revoking = Some(Revoking { rights, progress });
+            *revoking = Some(Revoking { rights, progress, is_first });
         }
     }
-    if let Some(Revoking { progress, .. }) = revoking {
+    if let Some(Revoking { progress, is_first: was_first, .. }) = revoking {
+        is_first = *was_first;
         match revoke(context, publishing, progress) {
             Ok(true) => {}
             Ok(false) => return Progress::More(Some(written(*id, false, 0, Vec::new()))),
@@ -64,6 +70,9 @@ pub(super) fn announce(
     let is_vetted = !publishing.is_everything() && Arc::ptr_eq(since_begin, access.rights());
     let vetted = is_vetted.then(|| access.rights().clone());
     context.directory.registered_by(context.client, access.identity.clone(), vetted);
+    if is_first {
+        context.access_log.announced(access, publisher);
+    }
     Progress::Done(Some(FromReplica::Announced(Announced {
         id: *id,
         stored: digests,

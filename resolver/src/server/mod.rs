@@ -10,6 +10,8 @@ mod request;
 mod server_loop;
 
 #[cfg(test)]
+mod audit_test;
+#[cfg(test)]
 mod permissions_test;
 #[cfg(test)]
 mod server_loop_test;
@@ -31,8 +33,8 @@ use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
 use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
 use longshore_transport::{
-    BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener, ListenerOptions,
-    MemoryBounds, ServerInfo, TlsAcceptor,
+    AuditLog, BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener,
+    ListenerOptions, MemoryBounds, ServerInfo, TlsAcceptor,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -41,6 +43,7 @@ use tokio::time::timeout;
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
 use crate::replica_link::now;
+use crate::server::access::AccessLog;
 use crate::server::connection::FRAME_BYTES_MAX;
 use crate::server::known_publishers_file::{
     KnownPublishers, KnownPublishersFile, RestoredPublishers,
@@ -102,6 +105,9 @@ pub struct ServerOptions {
     pub tls: Option<TlsAcceptor>,
     /// Who may do what. By default every client everything.
     pub access_control: AccessControl,
+    /// Records acts of tools, registrations of publishers, refused accesses and changes of the
+    /// rules; while it cannot be written, acts are refused. None by default.
+    pub audit: AuditLog,
 }
 
 impl Default for ServerOptions {
@@ -121,6 +127,7 @@ impl Default for ServerOptions {
             cluster: String::new(),
             tls: None,
             access_control: AccessControl::default(),
+            audit: AuditLog::default(),
         }
     }
 }
@@ -195,6 +202,7 @@ impl ResolverServer {
             cluster: options.cluster,
             tls: options.tls,
             access_control: options.access_control,
+            audit: options.audit.clone(),
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
             budget: options.budget.clone(),
@@ -224,7 +232,9 @@ impl ResolverServer {
             known = Some((newest, (file, received)));
         }
         let (newest, known) = known.unzip();
+        let access_log = AccessLog::beside(options.audit, name.clone());
         let mut server_loop = ServerLoop::new(name, directory, received, events.downgrade());
+        server_loop.access_log = access_log;
         server_loop.known = newest.map(KnownWriter::new);
         server_loop.slots = Some(listener.slots());
         let memory = memory_bounds(&options.budget, listener.slots().limit());

@@ -339,6 +339,10 @@ impl Request {
                 if let Some(refused) = context.forbidden_at_server(*id, Action::Operate) {
                     return refused;
                 }
+                if let Err(why) = context.access_log.forget_publisher(context.access, *publisher) {
+                    tracing::warn!(%why, "an act is refused");
+                    return refused(*id, RequestRefusal::NotAudited);
+                }
                 match context.directory.forget(*publisher) {
                     Ok(known) => {
                         Progress::Done(Some(written(*id, true, u64::from(known), Vec::new())))

@@ -171,7 +171,7 @@ pub(super) struct ServerLoop {
     clock_read_at: Instant,
     /// Limits the log lines about stalls.
     stall_log: LogLimit,
-    access_log: AccessLog,
+    pub(super) access_log: AccessLog,
     sleep_detector: SleepDetector,
     /// There is more to sweep.
     pub(super) sweeping: bool,

@@ -14,25 +14,25 @@ use crate::common::pem::Pem;
 use crate::common::*;
 
 /// Each rule: a subject that may work on a path.
-fn policy(rules: &[(&str, &str)]) -> Option<Policy> {
+pub(crate) fn policy(rules: &[(&str, &str)]) -> Option<Policy> {
     let rule = |(who, path): &(&str, &str)| {
         format!("[[allow]]\nwho = [{who:?}]\ndo = [\"work\"]\npaths = [{path:?}]\n")
     };
     Some(Policy::parse(&rules.iter().map(rule).collect::<String>()).unwrap())
 }
 
-fn tokens(secret: &Secret, end_unix_ms: Option<u64>) -> Option<Tokens> {
+pub(crate) fn tokens(secret: &Secret, end_unix_ms: Option<u64>) -> Option<Tokens> {
     let mut tokens = Tokens::default();
     let (name, hash) = (String::from("shop"), secret.hash());
     tokens.add(Token { name, hash, created_unix_ms: 0, expires_unix_ms: end_unix_ms }).unwrap();
     Some(tokens)
 }
 
-fn secret(byte: u8) -> Secret {
+pub(crate) fn secret(byte: u8) -> Secret {
     Secret::from_random(&mut [byte; SECRET_RANDOM_BYTES])
 }
 
-fn with_secret(secret: &Secret) -> Handshake {
+pub(crate) fn with_secret(secret: &Secret) -> Handshake {
     let credential = Credential(Bytes::copy_from_slice(secret.text()));
     Handshake { credential, ..handshake() }
 }
@@ -50,7 +50,7 @@ async fn link_of(listener: &mut Listener, pem: &Pem, secret: &Secret) -> (Link, 
     (dialled, soon(listener.accept()).await)
 }
 
-fn refused(outcome: Result<Link, DialError>) -> (HandshakeRefusal, String) {
+pub(crate) fn refused(outcome: Result<Link, DialError>) -> (HandshakeRefusal, String) {
     match outcome {
         Err(DialError::Refused { code, reason, .. }) => (code, reason),
         other => panic!("{other:?}"),

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;
+mod audit;
 mod authorization;
 mod common;
 mod handshake;

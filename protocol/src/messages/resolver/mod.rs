@@ -170,6 +170,9 @@ codes! {
         StillThere = 9, "StillThere: the publisher is registered; stop it before it is forgotten";
         /// The replica's policy does not allow it; the reason names the missing right.
         Forbidden = 10, "Forbidden: the replica's policy does not allow it";
+        /// The replica's audit log cannot be written, so no administrative act begins.
+        NotAudited = 11, "NotAudited: the replica's audit log cannot be written, so acts are \
+                          refused; its log says why";
     }
 }
 

@@ -191,5 +191,9 @@ codes! {
         /// The publisher's policy does not allow it to the client.
         Forbidden = 10, "Forbidden: the publisher's policy does not allow this to the client \
                          (longshore access check names the rule)";
+        /// The publisher's audit log cannot be written, so no administrative act begins. Everything
+        /// else goes on.
+        NotAudited = 11, "NotAudited: the publisher's audit log cannot be written, so acts are \
+                          refused; its log says why";
     }
 }

@@ -1,0 +1,291 @@
+//! The audit log of a process's servers: administrative acts, refused accesses and changes of the
+//! rules, in a file that a thread of its own writes. [`longshore_access::AuditChain`] has the form of
+//! its lines.
+
+mod file;
+mod writer;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use longshore_access::{AuditOutcome, AuditRecord, Identity};
+use parking_lot::{Condvar, Mutex};
+
+use crate::log_limit::LogLimit;
+use file::ChainedFile;
+
+/// Most records that wait to be written. With as many, acts are refused, and other records are
+/// counted only.
+pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
+/// Most records of refused accesses in each [`REFUSALS_PERIOD`]; the others are counted. At this
+/// rate they take about 300 MB a day.
+const REFUSALS_MAX: u32 = 100;
+const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
+/// The longest that the last handle waits until everything is written.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// An audit log. Cheap to clone; clones share the file. By default there is none: nothing is
+/// recorded.
+///
+/// While it cannot be written it is *failing*: administrative acts are refused, everything else goes
+/// on, and it recovers by itself once it can be written.
+#[derive(Clone, Default)]
+pub struct AuditLog(Option<Arc<Handle>>);
+
+/// The client of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditClient<'a> {
+    /// The name of the server.
+    pub server: &'a str,
+    /// Who the client is.
+    pub identity: Option<&'a Identity>,
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// What a client does, or tries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditedAct {
+    /// The act.
+    pub action: &'static str,
+    /// What it concerns; there is one record for each.
+    pub targets: Vec<String>,
+    /// What is to be known beside that.
+    pub detail: String,
+}
+
+/// The audit log cannot be written, so nothing was done.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the audit log cannot be written: {0}")]
+pub struct NotAudited(String);
+
+/// Why an audit log does not open.
+#[derive(Debug, thiserror::Error)]
+#[error("the audit log {file}: {why}", file = file.display())]
+pub struct AuditOpenError {
+    /// Its file.
+    pub file: PathBuf,
+    /// The reason, with the remedy.
+    pub why: String,
+}
+
+/// Ends the writer when the last clone is dropped.
+struct Handle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    file: PathBuf,
+    queue: Mutex<Queue>,
+    /// For the writer: there is something to do.
+    wake: Condvar,
+    /// For the last handle: the writer has ended.
+    ended: Condvar,
+}
+
+struct Queue {
+    records: VecDeque<AuditRecord>,
+    /// Records that had no room, since the last one that says so.
+    lost: u64,
+    /// Why the file cannot be written.
+    failing: Option<String>,
+    refusals: LogLimit,
+    /// The file is to be opened again.
+    reopen: bool,
+    closing: bool,
+    has_ended: bool,
+}
+
+impl AuditLog {
+    /// Opens a file, created if missing with mode 0600, and continues its chain. One process at a
+    /// time. Blocks for the disk.
+    pub fn open(file: &Path) -> Result<AuditLog, AuditOpenError> {
+        let failed = |why: String| AuditOpenError { file: file.to_owned(), why };
+        let opened = ChainedFile::open(file, None, now_unix_ms()).map_err(failed)?;
+        let queue = Queue {
+            records: VecDeque::new(),
+            lost: 0,
+            failing: None,
+            refusals: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
+            reopen: false,
+            closing: false,
+            has_ended: false,
+        };
+        let shared = Arc::new(Shared {
+            file: file.to_owned(),
+            queue: Mutex::new(queue),
+            wake: Condvar::new(),
+            ended: Condvar::new(),
+        });
+        let of_writer = shared.clone();
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer::run(&of_writer, opened))
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(AuditLog(Some(Arc::new(Handle { shared }))))
+    }
+
+    /// Opens the file again, once what waits is written: an operator has renamed it. The new file
+    /// continues the chain of the old one.
+    pub fn reopen(&self) {
+        if let Some(Handle { shared }) = self.0.as_deref() {
+            shared.queue.lock().reopen = true;
+            shared.wake.notify_one();
+        }
+    }
+
+    /// Writes what waits, for up to two seconds, and ends. For the end of a program whose tasks may
+    /// still have clones; the last clone that is dropped does the same.
+    pub fn close(&self) {
+        if let Some(handle) = &self.0 {
+            handle.close();
+        }
+    }
+
+    /// Why it cannot be written; none if it can.
+    pub fn failing(&self) -> Option<String> {
+        self.0.as_ref()?.shared.queue.lock().failing.clone()
+    }
+
+    /// Records an administrative act that begins now; an error if it must not, as the log is
+    /// failing. The record is queued: a crash in the milliseconds until it is on disk loses it.
+    pub fn allow(
+        &self,
+        client: AuditClient<'_>,
+        act: impl FnOnce() -> AuditedAct,
+    ) -> Result<(), NotAudited> {
+        let Some(Handle { shared }) = self.0.as_deref() else { return Ok(()) };
+        let records = records_of(client, act(), &AuditOutcome::Allowed);
+        let mut queue = shared.queue.lock();
+        if let Some(why) = &queue.failing {
+            return Err(NotAudited(why.clone()));
+        }
+        if queue.records.len() + records.len() > AUDIT_RECORDS_QUEUED_MAX {
+            let full = format!("{AUDIT_RECORDS_QUEUED_MAX} records wait to be written");
+            return Err(NotAudited(full));
+        }
+        records.into_iter().for_each(|record| shared.push(&mut queue, record));
+        Ok(())
+    }
+
+    /// Records what no administrator does and what goes on while the log is failing.
+    pub fn note(&self, client: AuditClient<'_>, act: impl FnOnce() -> AuditedAct) {
+        if let Some(Handle { shared }) = self.0.as_deref() {
+            let mut queue = shared.queue.lock();
+            for record in records_of(client, act(), &AuditOutcome::Allowed) {
+                shared.push(&mut queue, record);
+            }
+        }
+    }
+
+    /// Records, at a bounded rate, what a client was refused: the target, and the reason.
+    pub fn refuse(
+        &self,
+        client: AuditClient<'_>,
+        action: &'static str,
+        what: impl FnOnce() -> (String, String),
+    ) {
+        let Some(Handle { shared }) = self.0.as_deref() else { return };
+        let mut queue = shared.queue.lock();
+        let Some(left_out) = queue.refusals.admit(Instant::now()) else { return };
+        let (target, reason) = what();
+        let act = AuditedAct { action, targets: vec![target], detail: String::new() };
+        for record in records_of(client, act, &AuditOutcome::Refused { reason }) {
+            shared.push(&mut queue, AuditRecord { left_out, ..record });
+        }
+    }
+
+    /// Records a change of the rules of a server.
+    pub fn rules_changed(&self, server: &str, changes: &dyn fmt::Display) {
+        if let Some(Handle { shared }) = self.0.as_deref() {
+            let (action, detail) = ("change rules", changes.to_string());
+            let record = AuditRecord { server: server.to_owned(), ..of_process(action, detail) };
+            shared.push(&mut shared.queue.lock(), record);
+        }
+    }
+}
+
+impl Shared {
+    fn push(&self, queue: &mut Queue, record: AuditRecord) {
+        tracing::info!(target: "longshore::audit", record = %Shown(&record));
+        if queue.records.len() >= AUDIT_RECORDS_QUEUED_MAX {
+            queue.lost += 1;
+            return;
+        }
+        queue.records.push_back(record);
+        self.wake.notify_one();
+    }
+}
+
+impl Handle {
+    fn close(&self) {
+        let mut queue = self.shared.queue.lock();
+        queue.closing = true;
+        self.shared.wake.notify_one();
+        let until = Instant::now() + CLOSE_WAIT;
+        while !queue.has_ended && !self.shared.ended.wait_until(&mut queue, until).timed_out() {}
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.0.as_ref().map(|handle| &handle.shared.file);
+        f.debug_tuple("AuditLog").field(&file).finish()
+    }
+}
+
+/// A record as an event: its JSON text, which has no line feed.
+struct Shown<'a>(&'a AuditRecord);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_json())
+    }
+}
+
+fn records_of(
+    client: AuditClient<'_>,
+    act: AuditedAct,
+    outcome: &AuditOutcome,
+) -> Vec<AuditRecord> {
+    let AuditedAct { action, targets, detail } = act;
+    let record = |target| AuditRecord {
+        server: client.server.to_owned(),
+        identity: client.identity.map(Identity::to_string).unwrap_or_default(),
+        address: client.address.to_string(),
+        target,
+        outcome: outcome.clone(),
+        ..of_process(action, detail.clone())
+    };
+    targets.into_iter().map(record).collect()
+}
+
+/// A record of this process itself.
+fn of_process(action: &'static str, detail: String) -> AuditRecord {
+    AuditRecord {
+        time_unix_ms: now_unix_ms(),
+        server: String::new(),
+        identity: String::new(),
+        address: String::new(),
+        action,
+        target: String::new(),
+        detail,
+        outcome: AuditOutcome::Allowed,
+        left_out: 0,
+    }
+}
+
+fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
