@@ -133,13 +133,14 @@ async fn read(
         let received = loop {
             tokio::select! {
                 biased;
-                received = receiver.recv() => break received,
+                // First: also a link that never pauses gains its rights.
                 Ok(()) = rights.changed() => {
                     let rights = rights.borrow_and_update().clone();
                     if events.send(OwnerEvent::Rights { link, rights }).await.is_err() {
                         return stopped();
                     }
                 }
+                received = receiver.recv() => break received,
             }
         };
         next = match received {

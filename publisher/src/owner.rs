@@ -30,6 +30,7 @@ use crate::event::{EventSender, NewLink, OwnerEvent};
 use crate::feeds::Feeds;
 use crate::health::{HealthHandle, HealthRequest};
 use crate::idle::IdleQueues;
+use crate::link::send_goodbye;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
 use crate::permissions;
@@ -276,6 +277,13 @@ impl Owner {
     fn link_up(&mut self, now: Now, new_link: NewLink) -> Result<(), Poisoned> {
         if self.disk.hang.is_hung() {
             self.refuse_link(now, &new_link);
+            return Ok(());
+        }
+        // The state refuses it too. But adding the link would close the one of the session's owner.
+        if self.router.belongs_to_another(&new_link) {
+            let reason = "the session belongs to another client".to_owned();
+            warn!(link = new_link.link.0, name = new_link.name, reason, "link refused");
+            send_goodbye(&new_link.sender, reason);
             return Ok(());
         }
         self.router.add(&new_link, now.wall_ms);

@@ -155,6 +155,12 @@ impl Router {
         }
     }
 
+    /// True if the session of a new link has a link of another client.
+    pub(crate) fn belongs_to_another(&self, up: &NewLink) -> bool {
+        let older = self.sessions.get(&up.session).and_then(|link| self.links.get(link));
+        older.is_some_and(|older| older.identity != up.identity)
+    }
+
     /// Adds a link. An older link of its session is closed: the session has moved.
     pub(crate) fn add(&mut self, up: &NewLink, now_ms: u64) {
         if let Some(older) = self.sessions.insert(up.session, up.link)

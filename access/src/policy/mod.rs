@@ -9,6 +9,7 @@ mod rights;
 mod rule;
 mod subject;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use longshore_protocol::{Path, PathSet, PublisherId};
@@ -66,14 +67,14 @@ impl Policy {
     /// for many questions.
     pub fn rights(&self, who: Option<&Identity>) -> Rights {
         let paths = Action::ALL.map(|action| {
-            let mut set = PathSet::default();
+            let (mut set, mut seen) = (PathSet::default(), HashSet::new());
             for rule in self.rules.iter().filter(|rule| rule.is_about(who, action)) {
                 let list = match rule.effect {
                     Effect::Allow => &mut set.allow,
                     Effect::Deny => &mut set.deny,
                 };
                 for glob in rule.globs(who) {
-                    if !list.contains(&glob) {
+                    if seen.insert((rule.effect, glob.as_str().to_owned())) {
                         list.push(glob);
                     }
                 }

@@ -10,7 +10,7 @@ use crate::identity::Identity;
 pub(super) const USER: &str = "${user}";
 
 /// Whether a rule allows or denies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// `[[allow]]`
     Allow,

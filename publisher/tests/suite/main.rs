@@ -8,6 +8,9 @@ mod idle;
 mod links;
 mod memory;
 mod messages;
+#[path = "../../../tests/pem.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod pem;
 mod permissions;
 mod terms;
 mod values;

@@ -1,12 +1,12 @@
 //! What clients may do at a publisher, action by action.
 
-use longshore_access::{AccessControl, Action, Policy};
+use longshore_access::{AccessControl, Action, Policy, SECRET_RANDOM_BYTES, Secret, Token, Tokens};
 use longshore_protocol::messages::values::{
     FromValuePublisher, Policy as UpdatePolicy, SubscribeValue, ToValuePublisher, ValueRefusal,
     WriteRefusal, WriteValue,
 };
 use longshore_protocol::messages::work::{
-    ActOutcome, Action as JobAction, Answer, Filter, FromPublisher, JobsQuery, NewSettle,
+    ActOutcome, Action as JobAction, Answer, Attach, Filter, FromPublisher, JobsQuery, NewSettle,
     ReplaceOutcome, Request, RequestError, Selection, Source, Sources, Subscribe, ToPublisher,
     WorkerPattern,
 };
@@ -15,9 +15,10 @@ use longshore_protocol::{
     Refusal, Role, SessionId, Value,
 };
 use longshore_publisher::{PublisherOptions, ValuePublisher};
-use longshore_transport::{LinkEnd, LinkOptions, dial};
+use longshore_transport::{Access, LinkEnd, LinkOptions, TokenSource, dial};
 
 use crate::client::*;
+use crate::pem::Pem;
 
 /// Rules for clients without an identity: whether it allows, actions, paths.
 type Rules<'a> = &'a [(bool, &'a [Action], &'a [&'a str])];
@@ -349,4 +350,43 @@ async fn values_are_read_and_written_only_by_those_who_may() {
     }
     accepting.abort();
     publisher.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_is_out_of_reach_of_other_clients() {
+    let (pem, dir) = (Pem::new(), tempfile::tempdir().unwrap());
+    let secrets = [1, 2].map(|byte| Secret::from_random(&mut [byte; SECRET_RANDOM_BYTES]));
+    let mut tokens = Tokens::default();
+    for (name, secret) in ["owner", "thief"].into_iter().zip(&secrets) {
+        let (name, hash) = (name.to_owned(), secret.hash());
+        tokens.add(Token { name, hash, created_unix_ms: 0, expires_unix_ms: None }).unwrap();
+    }
+    let access_control = AccessControl::new(None, Some(tokens));
+    let tls = Some(pem.acceptor(None));
+    let options = PublisherOptions { tls, access_control, ..PublisherOptions::new(dir.path()) };
+    let running = running(options).await;
+    let [owner, thief] = secrets.map(|secret| {
+        let text = String::from_utf8_lossy(secret.text());
+        let token = Some(TokenSource::from_secret(&text).unwrap());
+        let access = Access { tls: Some(pem.dialer(None, None)), token, ..Access::default() };
+        LinkOptions { access: Some(access), ..LinkOptions::default() }
+    });
+    let mut client = Client::attach_with(running.address, Role::Worker, 5, owner.clone()).await;
+    // It neither takes over the session nor ends its link, now or after it.
+    for _ in 0..2 {
+        let handshake = Handshake::new(Role::Worker, SessionId([5; 16]), "x", LinkTiming::WORK);
+        let link = dial(running.address, &handshake, &thief).await.unwrap();
+        let (sender, mut receiver) = link.split();
+        let mut out = FrameWriter::new();
+        ToPublisher::Attach(Attach::default()).encode(&mut out);
+        sender.send(out.finish()).unwrap();
+        let refused = Messages::new(receiver.recv().await.unwrap()).next().unwrap().unwrap();
+        let refused = FromPublisher::decode(refused.0, refused.1).unwrap().unwrap();
+        let FromPublisher::Goodbye { reason } = refused else { panic!("{refused:?}") };
+        assert!(reason.contains("belongs to another client"), "{reason}");
+        client.status().await;
+        drop(client);
+        client = Client::attach_with(running.address, Role::Worker, 5, owner.clone()).await;
+    }
+    running.stop().await;
 }
