@@ -8,6 +8,9 @@ use crate::path::Path;
 /// Most globs in each list of a path set.
 pub const PATH_SET_GLOBS_MAX: usize = 4_096;
 
+/// Most parts of a glob, and of a path with `**` below it.
+const PARTS_MAX: usize = PATH_DEPTH_MAX + 1;
+
 fields! {
     /// The paths that some glob of `allow` matches and no glob of `deny` does.
     #[derive(Hash, Default)]
@@ -93,7 +96,7 @@ fn has_wildcard(segment: &str) -> bool {
 }
 
 /// True if the parts of two globs pair up, where `**` of `one`, and of `other` if `both`, takes any
-/// number of parts. Dynamic programming over both: at most 33 × 33 steps.
+/// number of parts. Dynamic programming over both: at most 34 × 34 steps.
 fn pairs_up(
     one: &[GlobPart],
     other: &[GlobPart],
@@ -101,12 +104,12 @@ fn pairs_up(
     fits: impl Fn(&str, &str) -> bool,
 ) -> bool {
     // Whether the parts of `one` before this one pair up with the first `j` of `other`.
-    let mut reached = [false; PATH_DEPTH_MAX + 1];
+    let mut reached = [false; PARTS_MAX + 1];
     reached[0] = true;
     for i in 0..=one.len() {
         let is_deep = one.get(i) == Some(&GlobPart::Deep);
-        let mut next = [false; PATH_DEPTH_MAX + 1];
-        for j in 0..=other.len().min(PATH_DEPTH_MAX) {
+        let mut next = [false; PARTS_MAX + 1];
+        for j in 0..=other.len() {
             if !reached[j] {
                 continue;
             }
@@ -205,6 +208,17 @@ mod tests {
             assert_eq!(set.may_reach_below(&path(text)), reached, "{text}");
         }
         assert!(set.may_reach_below(&path("/")));
+    }
+
+    #[test]
+    fn a_path_of_the_greatest_depth_is_decided() {
+        let deepest = path(&"/a".repeat(PATH_DEPTH_MAX));
+        let all = Glob::new(&"/*".repeat(PATH_DEPTH_MAX)).unwrap();
+        for deny in [all.as_str(), "/b/**", "/**/a", "/**"] {
+            let set = set(&["/**"], &[deny]);
+            assert_eq!(set.may_reach_below(&deepest), deny != "/**", "{deny}");
+            assert!(!set.covers(&all));
+        }
     }
 
     fn glob() -> impl Strategy<Value = Glob> {
