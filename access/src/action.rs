@@ -72,7 +72,10 @@ impl Action {
 
 /// A text that names no action.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is not an action; there are {names}", names = Action::ALL.map(Action::name).join(", "))]
+#[error(
+    "{0:?} is not an action; there are {names}",
+    names = Action::ALL.map(Action::name).join(", ")
+)]
 pub struct UnknownAction(pub String);
 
 impl FromStr for Action {

@@ -53,8 +53,8 @@ pub struct PublisherOptions {
     pub tls: Option<TlsAcceptor>,
     /// Who may be a client, and do what. By default every client may do everything.
     pub access_control: AccessControl,
-    /// Records acts of tools, refused accesses and changes of the rules; while it cannot be written,
-    /// acts are refused. None by default.
+    /// Records acts of tools, refused accesses and changes of the rules; while it cannot be
+    /// written, acts are refused. None by default.
     pub audit: AuditLog,
     /// Most links at once; more are refused with `Busy`. Fewer if the process's limit of open files
     /// would leave too few for the journal. 16,384 by default.

@@ -36,8 +36,8 @@ pub enum Command {
         session: SessionId,
         /// The process's name.
         name: String,
-        /// Who the client is, at most 512 bytes; empty without an identity. A session belongs to the
-        /// identity that opened it.
+        /// Who the client is, at most 512 bytes; empty without an identity. A session belongs to
+        /// the identity that opened it.
         identity: String,
         /// The queues whose jobs it may take; none for all.
         work: Option<PathSet>,

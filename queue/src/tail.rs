@@ -226,8 +226,8 @@ impl Tail {
     }
 }
 
-/// The queues that a pattern matches and a client may see. Each is matched once: queues are numbered in order, and their
-/// paths never change.
+/// The queues that a pattern matches and a client may see. Each is matched once: queues are
+/// numbered in order, and their paths never change.
 #[derive(Clone, Debug)]
 pub struct QueueSet {
     pattern: Glob,

@@ -4,8 +4,8 @@ use longshore_protocol::{LinkTiming, ResolverTiming, Role};
 use longshore_transport::{Access, TlsDialer, TokenSource};
 
 /// The replicas of a resolver, their timing, and how to reach the servers of this cluster. Made
-/// from a text: `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other: publishers
-/// write to all of them, readers ask any that answers.
+/// from a text: `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other:
+/// publishers write to all of them, readers ask any that answers.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// Every replica, as `host:port`. With none, clients can be created and find no publisher;

@@ -82,8 +82,8 @@ pub(crate) struct LinkPlace {
 }
 
 impl Link {
-    /// Starts the link's writer task. `place` is what the link occupies at the listener, released at
-    /// its end.
+    /// Starts the link's writer task. `place` is what the link occupies at the listener, released
+    /// at its end.
     pub(crate) fn start(
         connection: Connection,
         terms: LinkTerms,

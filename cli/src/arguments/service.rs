@@ -53,8 +53,9 @@ pub(crate) enum ResolverAction {
     ///
     /// Replicas do not know each other: publishers register at each that their `resolvers` name. To
     /// add one to a running system, start it without --fresh, add it to `resolvers` of every
-    /// publisher and restart these one at a time, then add it for workers, producers and tools. Until
-    /// then it finds nothing: longshore check names the publishers that a replica does not know.
+    /// publisher and restart these one at a time, then add it for workers, producers and tools.
+    /// Until then it finds nothing: longshore check names the publishers that a replica does not
+    /// know.
     Run(RunReplica),
     /// Show the status of every replica
     Status {

@@ -1,5 +1,5 @@
-//! Publishers on copies of one journal. Each has an id of its own, and both deliver the jobs that were
-//! open when the journal was copied.
+//! Publishers on copies of one journal. Each has an id of its own, and both deliver the jobs that
+//! were open when the journal was copied.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,10 @@ impl Owner {
             within.is_none_or(|within| state.path_of(job).is_none_or(|path| within.contains(path)))
         };
         // Jobs of other queues are as if they did not exist, also for acts.
-        let is_denied = matches!(&request, Request::Replace { id: job, .. } if !is_within(self.store.state(), job));
+        let is_denied = match &request {
+            Request::Replace { id: job, .. } => !is_within(self.store.state(), job),
+            _ => false,
+        };
         if is_denied {
             self.log_denied(link, Action::Act, "replace", || audited::target_of(&request));
         } else if audited::is_act(&request)

@@ -48,8 +48,8 @@ async fn with_jobs() -> (Running, AccessControl, tempfile::TempDir) {
     (running, control, dir)
 }
 
-/// Tries an action on `/jobs/a`, or on the publisher, in every way that a work link has. Returns for
-/// each way whether it was done.
+/// Tries an action on `/jobs/a`, or on the publisher, in every way that a work link has. Returns
+/// for each way whether it was done.
 async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'static str, bool)> {
     let a = || glob("/jobs/a");
     let done = |answer: &Result<Answer, RequestError>| match answer {

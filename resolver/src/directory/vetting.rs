@@ -51,9 +51,9 @@ impl Directory {
         self.publishers[slot].info.id
     }
 
-    /// Removes what a publisher holds and `allows` does not accept, within `budget` steps. True when
-    /// all is done. The publisher was announced without digests before, and has written nothing
-    /// since; all calls share one `progress`.
+    /// Removes what a publisher holds and `allows` does not accept, within `budget` steps. True
+    /// when all is done. The publisher was announced without digests before, and has written
+    /// nothing since; all calls share one `progress`.
     pub(crate) fn revoke(
         &mut self,
         slot: Slot,

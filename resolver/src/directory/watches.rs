@@ -2,11 +2,11 @@
 //! that match some globs.
 //!
 //! A watch is sent a snapshot first, then the changes. Watches of one kind with the same globs, of
-//! clients that see the same paths, share a pattern, and a pattern has one log. Each watch has a position in that log; one that is
-//! too far behind starts over with a snapshot. A change of a path is sent as its current state, not
-//! as an event: sending it twice is harmless, and the changes since a snapshot *began* complete it.
-//! A snapshot of publishers is their whole set, and only departures are logged: with any other
-//! change all watches start over.
+//! clients that see the same paths, share a pattern, and a pattern has one log. Each watch has a
+//! position in that log; one that is too far behind starts over with a snapshot. A change of a path
+//! is sent as its current state, not as an event: sending it twice is harmless, and the changes
+//! since a snapshot *began* complete it. A snapshot of publishers is their whole set, and only
+//! departures are logged: with any other change all watches start over.
 //!
 //! ```text
 //!  path changes ──▶ patterns by literal prefix ──▶ log:  /a/b  /a/c  /a/b  …

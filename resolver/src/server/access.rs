@@ -15,8 +15,8 @@ use crate::directory::{Scope, steps_of};
 const LINES_MAX: u32 = 10;
 const LINES_PERIOD: Duration = Duration::from_secs(10);
 
-/// What a client may do. Its rights are compared once, so that a client that may do everything costs
-/// a branch.
+/// What a client may do. Its rights are compared once, so that a client that may do everything
+/// costs a branch.
 #[derive(Clone, Debug)]
 pub(super) struct ClientAccess {
     pub(super) identity: Option<Arc<Identity>>,

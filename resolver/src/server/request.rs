@@ -191,7 +191,8 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The refusal of a request that the client may not make, as it concerns the replica as a whole.
+    /// The refusal of a request that the client may not make, as it concerns the replica as a
+    /// whole.
     fn forbidden_at_server(&mut self, id: u64, action: Action) -> Option<Progress> {
         if self.access.may_at_server(action) {
             return None;

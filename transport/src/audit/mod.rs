@@ -1,6 +1,6 @@
 //! The audit log of a process's servers: administrative acts, refused accesses and changes of the
-//! rules, in a file that a thread of its own writes. [`longshore_access::AuditChain`] has the form of
-//! its lines.
+//! rules, in a file that a thread of its own writes. [`longshore_access::AuditChain`] has the form
+//! of its lines.
 
 mod file;
 mod writer;
@@ -31,8 +31,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// An audit log. Cheap to clone; clones share the file. By default there is none: nothing is
 /// recorded.
 ///
-/// While it cannot be written it is *failing*: administrative acts are refused, everything else goes
-/// on, and it recovers by itself once it can be written.
+/// While it cannot be written it is *failing*: administrative acts are refused, everything else
+/// goes on, and it recovers by itself once it can be written.
 #[derive(Clone, Default)]
 pub struct AuditLog(Option<Arc<Handle>>);
 

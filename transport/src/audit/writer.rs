@@ -85,8 +85,8 @@ fn next(shared: &Shared) -> Work {
     }
 }
 
-/// Does something until it succeeds; false if the last handle was dropped meanwhile. While it fails,
-/// the log does.
+/// Does something until it succeeds; false if the last handle was dropped meanwhile. While it
+/// fails, the log does.
 fn retry(shared: &Shared, mut step: impl FnMut() -> Result<(), String>) -> bool {
     loop {
         let outcome = step();
