@@ -1,10 +1,10 @@
-//! The rights of a listener's open links. When rules change, or a certificate or token ends, every
-//! link is checked again: one that has lost a right is cut at once, whatever it has queued, and the
-//! others receive their new rights.
+//! The rights of a listener's open links. When rules change, every link is checked again, and when a
+//! certificate or token ends, its links are: one that has lost a right is cut at once, whatever it
+//! has queued, and the others receive their new rights.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_access::{
     AccessControl, AccessRefusal, Client, Identity, Rights, RuleHistory, Shown,
@@ -14,10 +14,14 @@ use tokio::sync::{Notify, watch};
 
 use crate::audit::AuditLog;
 use crate::link_end::LinkEnd;
+use crate::log_limit::LogLimit;
 use crate::queue::Shared;
 
 /// The longest wait for the end of a certificate or token: the wall clock may be set meanwhile.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Log lines about links that were cut, in [`LOG_PERIOD`].
+const LOG_LINES_MAX: u32 = 10;
+const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 /// The clients of a listener and their rights.
 #[derive(Debug)]
@@ -27,8 +31,9 @@ pub(crate) struct Authorization {
     /// The server's name.
     server: String,
     links: Mutex<Links>,
-    /// A link has to be checked before the next time that was planned.
+    /// A certificate or token ends before the end that is awaited.
     wake: Notify,
+    log: Mutex<LogLimit>,
     /// Until it runs: no change is missed.
     history: Mutex<Option<RuleHistory>>,
 }
@@ -36,6 +41,8 @@ pub(crate) struct Authorization {
 #[derive(Debug, Default)]
 struct Links {
     open: HashMap<u64, OpenLink>,
+    /// When certificates and tokens end, with the links' numbers.
+    ends: BTreeSet<(u64, u64)>,
     next: u64,
 }
 
@@ -70,6 +77,7 @@ impl Authorization {
             server,
             links: Mutex::default(),
             wake: Notify::new(),
+            log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
         }
     }
 
@@ -84,6 +92,12 @@ impl Authorization {
         let mut links = self.links.lock();
         let number = links.next;
         links.next += 1;
+        if let Some(end) = client.end_unix_ms() {
+            links.ends.insert((end, number));
+            if links.ends.first() == Some(&(end, number)) {
+                self.wake.notify_one();
+            }
+        }
         links.open.insert(number, OpenLink { client, rights, link: Weak::new() });
         Ok((of_link, Registration { authorization: self.clone(), number }))
     }
@@ -93,8 +107,10 @@ impl Authorization {
         let mut changes = self.control.changes();
         let history = self.history.lock().take();
         let mut history = history.unwrap_or_else(|| self.control.history());
+        // Rules may have changed since the first client was admitted.
+        self.check_all(now_unix_ms());
         loop {
-            let next_end = self.check_all(now_unix_ms());
+            let next_end = self.check_ended(now_unix_ms());
             let at_end = async {
                 match next_end {
                     Some(wait) => tokio::time::sleep(wait.min(END_WAIT_MAX)).await,
@@ -102,7 +118,7 @@ impl Authorization {
                 }
             };
             tokio::select! {
-                () = changes.changed() => {}
+                () = changes.changed() => self.check_all(now_unix_ms()),
                 change = history.next() => {
                     match change {
                         Ok(change) => self.audit.rules_changed(&self.server, &change),
@@ -118,61 +134,95 @@ impl Authorization {
         }
     }
 
-    /// Checks every link; returns the time until the first certificate or token ends.
-    fn check_all(&self, now_unix_ms: u64) -> Option<Duration> {
-        let mut next_end = None;
+    /// Checks every link.
+    fn check_all(&self, now_unix_ms: u64) {
+        let mut links = self.links.lock();
+        let check = |open: &mut OpenLink| open.check(&self.control, now_unix_ms);
+        let cut: Vec<_> = links.open.values_mut().filter_map(check).collect();
+        drop(links);
+        self.cut(cut);
+    }
+
+    /// Checks the links whose certificate or token has ended; returns the time until the next ends.
+    fn check_ended(&self, now_unix_ms: u64) -> Option<Duration> {
+        let mut links = self.links.lock();
+        let Links { open, ends, .. } = &mut *links;
         let mut cut = Vec::new();
-        for open in self.links.lock().open.values_mut() {
-            match open.check(&self.control, now_unix_ms) {
-                Ok(Some(end)) => next_end = Some(next_end.map_or(end, |next: u64| next.min(end))),
-                Ok(None) => {}
-                Err(why) => cut.extend(open.link.upgrade().map(|link| (link, why))),
+        let next = loop {
+            let Some(&(end, number)) = ends.first() else { break None };
+            if end > now_unix_ms {
+                break Some(Duration::from_millis(end - now_unix_ms));
             }
-        }
-        // Ending a link wakes its tasks, which remove it.
-        for (link, why) in cut {
-            tracing::info!(peer = %link.peer_address, %why, "a link has lost its rights");
+            ends.pop_first();
+            cut.extend(
+                open.get_mut(&number).and_then(|open| open.check(&self.control, now_unix_ms)),
+            );
+        };
+        drop(links);
+        self.cut(cut);
+        next
+    }
+
+    /// Ends links, which wakes the tasks that remove them. Without the lock of the links.
+    fn cut(&self, links: impl IntoIterator<Item = (Arc<Shared>, String)>) {
+        for (link, why) in links {
+            if let Some(left_out) = self.log.lock().admit(Instant::now()) {
+                let peer = link.peer_address;
+                tracing::info!(%peer, %why, left_out, "a link has lost its rights");
+            }
             link.end(LinkEnd::Local(why.into()));
         }
-        next_end.map(|end| Duration::from_millis(end.saturating_sub(now_unix_ms)))
     }
 }
 
 impl OpenLink {
-    /// When its certificate or token ends; an error if the link must end now.
-    fn check(&mut self, control: &AccessControl, now_unix_ms: u64) -> Result<Option<u64>, String> {
-        let rights = control.recheck(&self.client, now_unix_ms).map_err(|why| why.to_string())?;
+    /// Updates the rights; the link and the reason if it must end now. A link that has not started
+    /// is checked when it does.
+    fn check(
+        &mut self,
+        control: &AccessControl,
+        now_unix_ms: u64,
+    ) -> Option<(Arc<Shared>, String)> {
+        let link = self.link.upgrade()?;
+        let rights = match control.recheck(&self.client, now_unix_ms) {
+            Ok(rights) => rights,
+            Err(why) => return Some((link, why.to_string())),
+        };
         if !Arc::ptr_eq(&rights, &self.client.rights) {
             if !rights.keep(&self.client.rights) {
-                return Err("the policy has taken rights from this client".to_owned());
+                return Some((link, "the policy has taken rights from this client".to_owned()));
             }
             if *rights != *self.client.rights {
                 self.rights.send_replace(rights.clone());
             }
             self.client.rights = rights;
         }
-        Ok(self.client.end_unix_ms())
+        None
     }
 }
 
 impl Registration {
     /// The link has started. Its rights may have changed since the client was admitted.
     pub(crate) fn started(&self, link: &Arc<Shared>) {
-        let mut links = self.authorization.links.lock();
-        if let Some(open) = links.open.get_mut(&self.number) {
+        let Authorization { control, links, .. } = &*self.authorization;
+        let mut links = links.lock();
+        let cut = links.open.get_mut(&self.number).and_then(|open| {
             open.link = Arc::downgrade(link);
-            let now = self.authorization.control.recheck(&open.client, now_unix_ms());
-            let is_same = now.is_ok_and(|rights| Arc::ptr_eq(&rights, &open.client.rights));
-            if !is_same || open.client.end_unix_ms().is_some() {
-                self.authorization.wake.notify_one();
-            }
-        }
+            open.check(control, now_unix_ms())
+        });
+        drop(links);
+        self.authorization.cut(cut);
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.authorization.links.lock().open.remove(&self.number);
+        let mut links = self.authorization.links.lock();
+        if let Some(end) =
+            links.open.remove(&self.number).and_then(|open| open.client.end_unix_ms())
+        {
+            links.ends.remove(&(end, self.number));
+        }
     }
 }
 

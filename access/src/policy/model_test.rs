@@ -192,7 +192,8 @@ fn a_publishers_id_belongs_to_the_identity_that_the_policy_names() {
     assert!(!rights(&several, &pa).keep(&rights(&first, &pa)));
     assert!(rights(&several, &pb).keep(&rights(&first, &pb)));
     let none = Policy::default();
-    assert!(!rights(&first, &pb).keep(&rights(&none, &pb)), "it was unbound");
+    assert!(rights(&first, &pb).keep(&rights(&none, &pb)), "no client loses what it had not");
+    assert!(!rights(&none, &pa).keep(&rights(&first, &pa)));
     assert_eq!(rights(&none, &pa).binding(one), Binding::Unbound);
     assert_eq!(Rights::everything().binding(one), Binding::Own);
 }

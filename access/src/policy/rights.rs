@@ -80,18 +80,12 @@ impl Rights {
     }
 
     fn keep_publishers(&self, before: &Rights) -> bool {
-        if self.publishers == before.publishers {
-            return true;
-        }
         let Some(now) = &self.publishers else { return true };
         let Some(before_all) = &before.publishers else { return false };
-        // An id that neither names is unbound in both.
-        before_all.0.keys().chain(now.0.keys()).all(|&id| {
-            match (before.binding(id), self.binding(id)) {
-                (Binding::Own, now) => now == Binding::Own,
-                (Binding::Unbound, now) => now != Binding::Others,
-                (Binding::Others, _) => true,
-            }
-        })
+        // Only what was its own counts: an entry for a new publisher concerns no other client. A
+        // publisher that no entry named before belongs to others now; the replica ends its links.
+        let was_own = |id: &&PublisherId| before.binding(**id) == Binding::Own;
+        Arc::ptr_eq(now, before_all)
+            || before_all.0.keys().filter(was_own).all(|&id| self.binding(id) == Binding::Own)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_access::Rights;
+use longshore_access::{Binding, Rights};
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
 use longshore_transport::{LinkSender, LogLimit, SendError, SlotsHandle};
@@ -366,6 +366,7 @@ impl ServerLoop {
                     state.access = Arc::new(state.access.with_rights(rights));
                     self.directory.set_scope(client, state.access.scope.clone());
                     self.directory.rights_changed(client);
+                    self.end_if_bound_to_others(client);
                 }
             }
             Event::Frame { client, messages, at, permit } => {
@@ -401,6 +402,20 @@ impl ServerLoop {
                 // The requester may have gone.
                 let _ = answer.send(status_context.status(&self.directory));
             }
+        }
+    }
+
+    /// Ends a link that has registered as a publisher which the policy has bound to others since.
+    fn end_if_bound_to_others(&mut self, client: Client) {
+        let (Some(state), Ok(slot)) = (self.clients.get(&client), self.directory.writer(client))
+        else {
+            return;
+        };
+        let publisher = self.directory.publisher_at(slot);
+        if state.access.publishing(publisher).binding == Binding::Others {
+            state.sender.close(format!("publisher {publisher} belongs to others now"));
+            // What it has already sent is no longer done.
+            self.handle(Event::Left { client });
         }
     }
 

@@ -8,7 +8,8 @@ use longshore_access::{AccessControl, Policy};
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, RequestRefusal, ToReplica};
 use longshore_protocol::{
-    Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, ResolverTiming, Role, SessionId,
+    Epoch, Glob, Incarnation, Path, PublicationKind, PublisherId, PublisherInfo, ResolverTiming,
+    Role, SessionId, Terms,
 };
 use longshore_transport::{LinkReceiver, LinkSender};
 use tokio::sync::{mpsc, oneshot};
@@ -19,8 +20,8 @@ use crate::directory::{Directory, Rules};
 use crate::replica_link::{Caller, connect, now};
 use crate::server::server_loop::{EVENTS_QUEUED_MAX, ServerLoop};
 use crate::{
-    CheckedTerms, Cluster, PathAnswer, PathEvent, ReadClient, ReplicaStopped, ResolverServer,
-    ServerOptions, WriteClient,
+    CheckedTerms, Cluster, PathAnswer, PathEvent, ReadClient, ReplicaHealth, ReplicaStopped,
+    ResolverServer, ServerOptions, WriteClient,
 };
 
 /// Longer than any step here takes, on a machine that is busy with other things.
@@ -277,12 +278,17 @@ async fn a_request_of_a_later_version_is_refused_and_unknown_messages_are_skippe
 
 /// A policy for clients without an identity, who own publisher 1.
 fn policy(resolve: &[&str], serve: &[&str]) -> Option<Policy> {
+    policy_with(resolve, serve, "")
+}
+
+/// The same with further rules.
+fn policy_with(resolve: &[&str], serve: &[&str], further: &str) -> Option<Policy> {
     let id = PublisherId([1; 16]);
     let rule = |action: &str, paths: &[&str]| {
         format!("[[allow]]\nwho = [\"anonymous\"]\ndo = [{action:?}]\npaths = {paths:?}\n")
     };
-    let rules = rule("resolve", resolve) + &rule("serve", serve);
-    let text = format!("publishers.\"{id}\" = [\"anonymous\"]\n{rules}");
+    let rules = rule("resolve", resolve) + &rule("serve", serve) + &rule("publish", &["/v/**"]);
+    let text = format!("publishers.\"{id}\" = [\"anonymous\"]\n{further}{rules}");
     Some(Policy::parse(&text).unwrap())
 }
 
@@ -329,5 +335,35 @@ async fn a_change_of_the_policy_reaches_open_links_and_published_paths() {
         in_time(tokio::time::sleep(Duration::from_millis(5))).await;
     }
     in_time(writer.flushed(1)).await;
+    replica.kill().await;
+}
+
+#[tokio::test]
+async fn a_publisher_that_is_bound_to_others_loses_its_link() {
+    let control = AccessControl::new(policy(&["/**"], &["/**"]), None);
+    let replica = Replica::start_with("127.0.0.1:0".parse().unwrap(), |options| {
+        options.access_control = control.clone();
+    });
+    let replica = replica.await;
+    let cluster = cluster([&replica]);
+    let (own, values) = (writer(&cluster, 1), writer(&cluster, 2));
+    let value = Terms { kind: PublicationKind::Value, ..Terms::default() };
+    own.publish(path("/a"), &CheckedTerms::default());
+    values.publish(path("/v/a"), &CheckedTerms::new(value).unwrap());
+    for writer in [&own, &values] {
+        in_time(writer.flushed(1)).await;
+    }
+    let before = own.status()[0].health;
+    assert!(matches!(before, ReplicaHealth::Connected { .. }), "{before:?}");
+    let bound = format!("publishers.\"{}\" = [\"cn:owner\"]\n", PublisherId([2; 16]));
+    control.replace(policy_with(&["/**"], &["/**"], &bound), None);
+    while !values.status()[0].last_error.as_ref().is_some_and(|why| why.contains("belongs to")) {
+        in_time(tokio::time::sleep(Duration::from_millis(5))).await;
+    }
+    assert_eq!(
+        own.status()[0].health,
+        before,
+        "the entry of another publisher takes nothing from it"
+    );
     replica.kill().await;
 }

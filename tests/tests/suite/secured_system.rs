@@ -93,7 +93,7 @@ impl Secured {
         let first = RunningPublisher::start(PublisherOptions::new(data.path())).await.unwrap();
         let publisher = first.info().id;
         first.stop().await.unwrap();
-        let control = AccessControl::new(Some(policy(publisher, rules)), None);
+        let control = AccessControl::new(Some(policy(publisher, "", rules)), None);
         let tls = authority.acceptor("server");
         let mut options = SystemOptions::new(data.path());
         let replica = || {
@@ -116,13 +116,14 @@ impl Secured {
     }
 
     fn change(&self, rules: &str) {
-        self.control.replace(Some(policy(self.publisher, rules)), None);
+        self.control.replace(Some(policy(self.publisher, "", rules)), None);
     }
 }
 
-fn policy(publisher: PublisherId, rules: &str) -> Policy {
+/// A policy with these further entries of `[publishers]`, and rules.
+fn policy(publisher: PublisherId, publishers: &str, rules: &str) -> Policy {
     let text = format!(
-        "[publishers]\n\"{publisher}\" = [\"dns:pa.test\"]\n\
+        "[publishers]\n\"{publisher}\" = [\"dns:pa.test\"]\n{publishers}\
          [[allow]]\nwho = [\"dns:pa.test\"]\ndo = [\"serve\", \"publish\", \"resolve\"]\n\
          paths = [\"/**\"]\n\
          [[allow]]\nwho = [\"dns:ops.test\"]\ndo = [\"*\"]\npaths = [\"/**\"]\n{rules}"
@@ -281,7 +282,11 @@ async fn certificates_and_policies_change_under_load_without_a_lost_or_doubled_j
         assert!(secured.tls.reload().unwrap());
         // Another identity's rights come and go, and those in use grow and never shrink.
         let more = allow(if number % 2 == 0 { "eve" } else { "shop" }, &["inspect"], &["/**"]);
-        secured.change(&(rules.clone() + &allow("shop", &["inspect"], &["/**"]) + &more));
+        // So does another publisher's id.
+        let id = PublisherId([number as u8; 16]);
+        let bound = format!("\"{id}\" = [\"dns:pb.test\"]\n");
+        let rules = rules.clone() + &allow("shop", &["inspect"], &["/**"]) + &more;
+        secured.control.replace(Some(policy(secured.publisher, &bound, &rules)), None);
         links_lost += u32::from(stats.now().publishers_alive == 0);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

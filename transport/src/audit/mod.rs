@@ -21,9 +21,10 @@ use file::ChainedFile;
 /// Most records that wait to be written. With as many, acts are refused, and other records are
 /// counted only.
 pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
-/// Most records of refused accesses in each [`REFUSALS_PERIOD`]; the others are counted. At this
-/// rate they take about 300 MB a day.
-const REFUSALS_MAX: u32 = 100;
+/// Most records of refused accesses in each [`REFUSALS_PERIOD`], and as many of clients without an
+/// identity, so that no stranger hides what others try; further ones are counted. At this rate both
+/// take about 300 MB a day.
+const REFUSALS_MAX: u32 = 50;
 const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
 /// The longest that the last handle waits until everything is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -94,6 +95,7 @@ struct Queue {
     /// Why the file cannot be written.
     failing: Option<String>,
     refusals: LogLimit,
+    refusals_of_strangers: LogLimit,
     /// The file is to be opened again.
     reopen: bool,
     closing: bool,
@@ -111,6 +113,7 @@ impl AuditLog {
             lost: 0,
             failing: None,
             refusals: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
+            refusals_of_strangers: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
             reopen: false,
             closing: false,
             has_ended: false,
@@ -191,7 +194,11 @@ impl AuditLog {
     ) {
         let Some(Handle { shared }) = self.0.as_deref() else { return };
         let mut queue = shared.queue.lock();
-        let Some(left_out) = queue.refusals.admit(Instant::now()) else { return };
+        let limit = match client.identity {
+            Some(_) => &mut queue.refusals,
+            None => &mut queue.refusals_of_strangers,
+        };
+        let Some(left_out) = limit.admit(Instant::now()) else { return };
         let (target, reason) = what();
         let act = AuditedAct { action, targets: vec![target], detail: String::new() };
         for record in records_of(client, act, &AuditOutcome::Refused { reason }) {
