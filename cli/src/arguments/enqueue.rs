@@ -20,7 +20,7 @@ pub(crate) struct Enqueue {
     /// The payload of one job [default: standard input]
     #[arg(group = "payload")]
     pub(crate) text: Option<OsString>,
-    /// One job per file, with its contents as payload
+    /// One job per file, with its contents as payload; not of a folder, see the examples
     #[arg(long, value_name = "FILE", num_args = 1.., group = "payload")]
     pub(crate) file: Vec<PathBuf>,
     /// One job per line of standard input, without its newline

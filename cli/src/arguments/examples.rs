@@ -36,6 +36,10 @@ pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 24] = [
                 "a file, in five minutes",
             ),
             ("find . -type f | longshore enqueue /jobs/sha --lines", "a job for each line"),
+            (
+                "find in -type f -exec longshore enqueue /jobs/mail --file {} +",
+                "a job for each file of a folder",
+            ),
             ("longshore enqueue /jobs/sum '1 2' --wait", "print its result"),
         ],
     ),
@@ -221,6 +225,7 @@ mod tests {
         for (name, examples) in EXAMPLES {
             for (line, _) in examples {
                 let line = line.rsplit(" | ").next().unwrap_or(line);
+                let line = line.rsplit(" -exec ").next().unwrap_or(line);
                 let words = words(line);
                 assert_eq!(words[1].trim_start_matches("--"), name, "{line}");
                 let words = words.into_iter().take_while(|word| *word != ">");

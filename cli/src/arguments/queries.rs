@@ -29,7 +29,10 @@ pub(crate) struct Jobs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum State {
     Prepared,
+    /// Not due yet
     Scheduled,
+    /// Waits for the next attempt
+    Retrying,
     Ready,
     Running,
     Completed,
@@ -38,11 +41,22 @@ pub(crate) enum State {
     Expired,
 }
 
+impl State {
+    /// Whether a scheduled job in this state waits for a retry; none for other states.
+    pub(crate) fn retrying(self) -> Option<bool> {
+        match self {
+            State::Retrying => Some(true),
+            State::Scheduled => Some(false),
+            _ => None,
+        }
+    }
+}
+
 impl From<State> for JobState {
     fn from(state: State) -> JobState {
         match state {
             State::Prepared => JobState::Prepared,
-            State::Scheduled => JobState::Scheduled,
+            State::Scheduled | State::Retrying => JobState::Scheduled,
             State::Ready => JobState::Ready,
             State::Running => JobState::Running,
             State::Completed => JobState::Completed,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
-use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection};
+use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection, State};
 use crate::confirmation::{self, Confirmation};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::grouped;
@@ -21,6 +21,11 @@ pub(crate) async fn confirm(arguments: Confirm, context: Context) -> anyhow::Res
 
 /// `longshore cancel`
 pub(crate) async fn cancel(arguments: Cancel, context: Context) -> anyhow::Result<()> {
+    if let Some(State::Retrying) = arguments.state {
+        let why = "jobs that wait for a retry are cancelled with --state scheduled, together with \
+                   those that are not due yet";
+        return Err(UsageError(why.to_owned()).into());
+    }
     let state = arguments.state.map(JobState::from);
     if let Some(state) = state.filter(|state| state.is_end()) {
         let why = format!("jobs that are {state} have ended: there is nothing to cancel");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::act::{self, FilterAct, JobSelection};
 use super::known_publishers::note_if_none;
-use super::{Context, job, jobs, missing_json, warn_of_missing};
+use super::{Context, job, jobs, missing_job, missing_json, warn_of_missing};
 use crate::arguments::{Dead, DeadAction, DryRun, Selection};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped, shown};
@@ -31,13 +31,17 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
     let all = |pattern: Option<Glob>| pattern.unwrap_or_else(Glob::everything);
     match arguments.action {
         DeadAction::Ls { pattern, filters, limit } => {
-            jobs::list(filters.filter(all(pattern), dead), limit, context).await
+            jobs::list(filters.filter(all(pattern), dead), None, limit, context).await
         }
         DeadAction::Groups { pattern, filters } => {
             groups(filters.filter(all(pattern), dead), context).await
         }
         DeadAction::Show { id } => {
-            let found = context.queues().job(&id).await?;
+            let queues = context.queues();
+            let found = match queues.job(&id).await {
+                Ok(found) => found,
+                Err(error) => return Err(missing_job::explain(error, &queues, &context).await),
+            };
             if found.job.state != JobState::Dead {
                 anyhow::bail!("job {id} is {}, not dead", found.job.state);
             }

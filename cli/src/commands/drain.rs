@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use longshore::protocol::{PublisherId, PublisherInfo};
-use longshore::{Glob, JobCounts, Queues};
+use longshore::{Glob, Queues};
 use serde_json::json;
 
 use super::forget::is_named;
+use super::remaining_jobs::{RemainingJobs, removal};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Drain;
 use crate::failure::AlreadyReported;
-use crate::output::{counted, jobs};
+use crate::output::{jobs, shell_word};
 
 /// How often `--wait` reads the remaining jobs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -51,7 +52,7 @@ pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Resul
                 )
             }
             Some(remaining) => {
-                let is_last = !arguments.wait || remaining.open() == 0;
+                let is_last = !arguments.wait || remaining.jobs.open() == 0;
                 if is_first || is_last {
                     remaining.show(&name, id, &mut context)?;
                 }
@@ -86,7 +87,7 @@ async fn show_plan(
     if context.output.is_json() {
         context.output.json(&json!({
             "publisher": id.to_string(), "name": name, "dry_run": true,
-            "draining": remaining.draining, "open": remaining.open(),
+            "draining": remaining.draining, "open": remaining.jobs.open(),
         }))?;
         return Ok(());
     }
@@ -96,7 +97,7 @@ async fn show_plan(
         (false, true) => format!("publisher {name} is being drained already"),
         (false, false) => format!(
             "publisher {name} would accept no new jobs; {} would have to end",
-            jobs(remaining.open())
+            jobs(remaining.jobs.open())
         ),
     };
     context.output.line(text)?;
@@ -110,7 +111,7 @@ fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId, context: &Context)
 /// The jobs that a publisher still has.
 struct Remaining {
     draining: bool,
-    counts: JobCounts,
+    jobs: RemainingJobs,
 }
 
 /// Reads the remaining jobs; none while the publisher does not answer. It may restart at another
@@ -119,11 +120,8 @@ async fn read_remaining(context: &Context, id: PublisherId) -> Option<Remaining>
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await.ok()?;
     let queues = queues_of(publishers, id, context);
     let status = queues.status().await.ok()?.answers.pop()?.answer;
-    let mut counts = JobCounts::default();
-    for queue in queues.stats(Glob::everything()).await.ok()?.answers.pop()?.answer {
-        counts += queue.counts;
-    }
-    Some(Remaining { draining: status.draining, counts })
+    let jobs = RemainingJobs::at(id, &queues.stats(Glob::everything()).await.ok()?)?;
+    Some(Remaining { draining: status.draining, jobs })
 }
 
 /// Finds the one registered publisher with this name.
@@ -146,48 +144,38 @@ fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a P
 }
 
 impl Remaining {
-    /// Jobs that have not ended.
-    fn open(&self) -> u64 {
-        self.counts.total() - self.counts.dead - self.retained()
-    }
-
-    /// Ended jobs other than dead letters.
-    fn retained(&self) -> u64 {
-        self.counts.completed + self.counts.cancelled + self.counts.expired
-    }
-
     fn show(&self, name: &str, id: PublisherId, context: &mut Context) -> anyhow::Result<()> {
-        let (open, retained) = (self.open(), self.retained());
-        let JobCounts { dead, prepared, .. } = self.counts;
+        let jobs = &self.jobs;
         if context.output.is_json() {
             context.output.json(&json!({
                 "publisher": id.to_string(), "name": name, "draining": true,
-                "open": open, "prepared": prepared, "dead": dead, "retained": retained,
+                "open": jobs.open(), "jobs": jobs.json(),
             }))?;
             return Ok(());
         }
-        if open == 0 {
-            context.output.line(format!(
-                "publisher {name} is empty: stop it, then: longshore publisher forget {name}"
-            ))?;
-            if dead + retained > 0 {
-                let dead = counted(dead, "dead letter");
-                let retained = counted(retained, "ended job");
-                report_note!("its data directory still has {dead} and {retained}");
+        let next = removal(name);
+        if jobs.open() == 0 {
+            context.output.line(format!("publisher {name} is empty: {next}"))?;
+            let ended = jobs.ended();
+            if !ended.is_empty() {
+                let remedy = if jobs.dead() > 0 { ": longshore dead ls" } else { "" };
+                report_note!("its data directory still has {ended}{remedy}");
             }
             return Ok(());
         }
-        let (jobs, have) = (jobs(open), if open == 1 { "has" } else { "have" });
-        context
-            .output
-            .line(format!("publisher {name} accepts no new jobs; {jobs} {have} not ended yet"))?;
-        if prepared > 0 {
+        context.output.line(format!("publisher {name} accepts no new jobs; {}", jobs.left()))?;
+        if jobs.prepared() > 0 {
+            let prepared = jobs.prepared();
             let wait = if prepared == 1 { "waits" } else { "wait" };
             report_note!(
                 "{prepared} of them {wait} for confirmation: \
                  longshore jobs '/**' --state prepared"
             );
         }
+        report_note!(
+            "once they have ended (longshore publisher drain {} --wait waits for that), {next}",
+            shell_word(name)
+        );
         Ok(())
     }
 }

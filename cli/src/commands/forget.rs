@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::protocol::PublisherInfo;
-use longshore::{KnownPublisher, PublisherId};
+use longshore::{Glob, KnownPublisher, PublisherId};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::Context;
 use super::known_publishers::query_all;
+use super::remaining_jobs::RemainingJobs;
 use crate::arguments::Forget;
 use crate::confirmation;
 use crate::failure::AlreadyReported;
 use crate::output::printable;
 use crate::time::show_duration;
+
+/// How long a missing publisher has to report its jobs.
+const JOBS_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Result<()> {
     let Forget { publisher: name, act, confirmation } = arguments;
@@ -34,8 +39,9 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     }
     let publisher = find(&name, &answers)?;
     let id = publisher.info.id;
+    let jobs = jobs_of(publisher, &context).await;
     if act.dry_run {
-        show_plan(publisher, &answers, &failures, &mut context)?;
+        show_plan(publisher, jobs.as_ref(), &answers, &failures, &mut context)?;
         report(&failures);
         return if failures.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) };
     }
@@ -43,9 +49,9 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
         let silent = show_duration(Duration::from_millis(publisher.silent_ms));
         let (name, prefix) = (printable(&publisher.info.name), id.prefix());
         let question = format!(
-            "forget publisher {name} ({prefix}) at {}? It has been silent for {silent}; jobs that \
-             only its disk has are given up.",
-            context.system()
+            "forget publisher {name} ({prefix}) at {}? It has been silent for {silent}. {}",
+            context.system(),
+            given_up(jobs.as_ref())
         );
         confirmation::ask(&question, &context.deadline).await?;
     }
@@ -60,7 +66,7 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     }
     if context.output.is_json() {
         context.output.json_pretty(&json!({
-            "publisher": id.to_string(), "name": publisher.info.name,
+            "publisher": id.to_string(), "name": publisher.info.name, "jobs": jobs_json(jobs),
             "forgotten": forgotten, "failed": failed_json(&failures),
         }))?;
     } else if !forgotten.is_empty() {
@@ -70,6 +76,7 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
             id.prefix(),
             forgotten.join(", ")
         ))?;
+        report_note!("{}", given_up(jobs.as_ref()));
     }
     if failures.is_empty() {
         return Ok(());
@@ -77,6 +84,31 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     report(&failures);
     report!("these replicas may still report it: run the command again");
     Err(AlreadyReported.into())
+}
+
+/// The jobs of a publisher that no replica hears from, if it still answers: it may lack only its
+/// links to them.
+async fn jobs_of(publisher: &KnownPublisher, context: &Context) -> Option<RemainingJobs> {
+    let queues = context.queues_of([publisher.info.clone()]);
+    let stats = timeout(JOBS_TIMEOUT, queues.stats(Glob::everything())).await.ok()?.ok()?;
+    RemainingJobs::at(publisher.info.id, &stats)
+}
+
+/// What is lost with the publisher.
+fn given_up(jobs: Option<&RemainingJobs>) -> String {
+    match jobs {
+        Some(jobs) => format!(
+            "It still runs, with {}: they are given up unless it registers again.",
+            jobs.all()
+        ),
+        None => "Jobs that only its disk has are given up; how many is unknown, as it does not \
+                 answer (longshore journal dump DIR reads its data directory)."
+            .to_owned(),
+    }
+}
+
+fn jobs_json(jobs: Option<RemainingJobs>) -> Value {
+    jobs.map_or(Value::Null, |jobs| jobs.json())
 }
 
 /// Whether a replica has forgotten the publisher; false if it never knew it.
@@ -92,6 +124,7 @@ fn removal(answer: Result<bool, String>, was_known: bool) -> Result<bool, String
 /// Prints what the command would do.
 fn show_plan(
     publisher: &KnownPublisher,
+    jobs: Option<&RemainingJobs>,
     answers: &[(String, Vec<KnownPublisher>)],
     failures: &[(String, String)],
     context: &mut Context,
@@ -103,12 +136,13 @@ fn show_plan(
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "publisher": id.to_string(), "name": name, "dry_run": true, "replicas": replicas,
-            "failed": failed_json(failures),
+            "jobs": jobs_json(jobs.copied()), "failed": failed_json(failures),
         }))?;
     } else {
         let (name, prefix) = (printable(name), id.prefix());
         let at = replicas.join(", ");
         context.output.line(format!("publisher {name} ({prefix}) would be forgotten at {at}"))?;
+        context.output.line(given_up(jobs))?;
     }
     Ok(())
 }

@@ -6,9 +6,8 @@ use longshore::{
     FoundJob, JobEnd, JobLocator, JobLookupError, JobState, Queues, QueuesError, WaitError,
 };
 
-use super::known_publishers::note_if_none;
-use super::waiting_reasons::{self, Reason};
-use super::{Context, job_view};
+use super::waiting_reasons::{self, Reason, keep_reporting};
+use super::{Context, job_view, missing_job};
 use crate::arguments::Job;
 use crate::failure::AlreadyReported;
 use crate::output::Progress;
@@ -24,12 +23,7 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         // The receipt names the publisher, so wait for its return.
         Some(_) if arguments.wait => job_once_reachable(&queues, &arguments.id).await?,
         _ => match queues.job(&arguments.id).await {
-            Err(error) => {
-                if matches!(&error, JobLookupError::NotFound { asked, .. } if asked.is_empty()) {
-                    note_if_none(&context).await;
-                }
-                return Err(error.into());
-            }
+            Err(error) => return Err(missing_job::explain(error, &queues, &context).await),
             Ok(found) => found,
         },
     };
@@ -37,9 +31,10 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         let name = JobLocator::from(found.job_ref());
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
+        let mut reported = Vec::new();
         let end = tokio::select! {
             end = watch(&queues, &name, progress) => end?,
-            never = waiting_reasons::keep_reporting(&name, &queues, &context) => match never {},
+            never = keep_reporting(&name, &mut reported, &queues, &context) => match never {},
         };
         found = match job_once_reachable(&queues, &name).await {
             // The job is no longer retained, but its end is known.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
-use longshore::protocol::messages::work::{Filter, JobsQuery};
+use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
 use longshore::{Glob, JobRef, JobState, Path, PublisherId};
 use tokio::time::timeout;
 
@@ -12,7 +12,7 @@ use super::known_publishers::note_if_none;
 use super::waiting_reasons::of_queue;
 use super::workers::read_all;
 use super::{Context, job_view, warn_of_missing};
-use crate::arguments::Jobs;
+use crate::arguments::{Jobs, State};
 use crate::failure::AlreadyReported;
 use crate::output::Table;
 
@@ -26,12 +26,15 @@ const NOTES_MAX: Duration = Duration::from_secs(5);
 pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()> {
     let state = arguments.state.map(JobState::from);
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
-    list(arguments.filters.filter(pattern, state), arguments.limit, context).await
+    let retrying = arguments.state.and_then(State::retrying);
+    list(arguments.filters.filter(pattern, state), retrying, arguments.limit, context).await
 }
 
-/// Lists jobs: as JSON one per line as they arrive, otherwise as a table.
+/// Lists jobs: as JSON one per line as they arrive, otherwise as a table. For a publisher a job that
+/// waits for a retry is scheduled: `retrying` tells them apart.
 pub(crate) async fn list(
     filter: Filter,
+    retrying: Option<bool>,
     limit: Option<u64>,
     mut context: Context,
 ) -> anyhow::Result<()> {
@@ -51,7 +54,8 @@ pub(crate) async fn list(
     let mut is_cut = false;
     let mut waiting = BTreeSet::new();
     'pages: while let Some(page) = pages.next().await {
-        for job in &page.jobs {
+        let wanted = |job: &&JobInfo| retrying.is_none_or(|retrying| job.retrying == retrying);
+        for job in page.jobs.iter().filter(wanted) {
             if left == 0 {
                 is_cut = true;
                 break 'pages;

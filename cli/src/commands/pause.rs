@@ -9,7 +9,7 @@ use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{DryRun, Pause, Resume};
 use crate::failure::AlreadyReported;
-use crate::output::grouped;
+use crate::output::{grouped, shell_word};
 
 /// The words that report an operation, and what it changes.
 struct Wording {
@@ -17,6 +17,8 @@ struct Wording {
     done: &'static str,
     /// The state that other patterns may still impose.
     still: &'static str,
+    /// The command that ends it.
+    command: &'static str,
     /// It stops something, so it is reported even if it changes nothing.
     stops: bool,
     /// The patterns of that state at a publisher.
@@ -28,6 +30,7 @@ struct Wording {
 const PAUSED: Wording = Wording {
     done: "paused",
     still: "paused",
+    command: "resume",
     stops: true,
     active: |status| &status.paused,
     by: |queue| &queue.paused_by,
@@ -36,6 +39,7 @@ const RESUMED: Wording = Wording { done: "resumed", stops: false, ..PAUSED };
 const CLOSED: Wording = Wording {
     done: "closed",
     still: "closed",
+    command: "queue open",
     stops: true,
     active: |status| &status.closed,
     by: |queue| &queue.closed_by,
@@ -154,7 +158,7 @@ async fn show(
             "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else {
-        let would = if dry_run { "would be " } else { "" };
+        let (would, stay) = if dry_run { ("would be ", "would stay") } else { ("", "stay") };
         for answered in &gathered.answers {
             let PauseReport { queues, still_by, .. } = &answered.answer;
             let queues = match queues {
@@ -167,7 +171,17 @@ async fn show(
                 context.output.line(format!("{would}{done} '{pattern}': {queues} at {name}"))?;
             }
             for other in still_by {
-                report_note!("some of them are {} by '{other}', too", wording.still);
+                let remedy =
+                    format!("longshore {} {}", wording.command, shell_word(other.as_str()));
+                let still = wording.still;
+                if wording.stops {
+                    report_note!("some of them are {still} by '{other}', too");
+                } else if covers(other, pattern) {
+                    let stays = if dry_run { "would stay" } else { "stays" };
+                    report_error!("'{pattern}' {stays} {still} by '{other}': {remedy}");
+                } else {
+                    report_note!("some of them {stay} {still} by '{other}': {remedy}");
+                }
             }
         }
         if !wording.stops && gathered.answers.iter().all(|answered| !answered.answer.changed) {
@@ -182,7 +196,15 @@ async fn show(
         note_if_none(context).await;
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+    let mut still = gathered.answers.iter().flat_map(|answered| &answered.answer.still_by);
+    let is_in_vain = !wording.stops && still.any(|other| covers(other, pattern));
+    if missing || is_in_vain { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+/// Whether all queues of `pattern` are among those of `other`, or most: a pattern's own text counts
+/// as a queue.
+fn covers(other: &Glob, pattern: &Glob) -> bool {
+    other.matches_str(pattern.as_str())
 }
 
 async fn confirm_clock(dry_run: bool, mut context: Context) -> anyhow::Result<()> {

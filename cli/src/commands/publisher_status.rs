@@ -2,25 +2,42 @@
 
 use std::time::Duration;
 
-use longshore::PublisherAnswer;
 use longshore::protocol::messages::work::{PublisherStatus, Room};
+use longshore::{Glob, PublisherAnswer, PublisherId, PublisherInfo};
 use serde_json::{Value, json};
 
 use super::check::shortage;
 use super::known_publishers::note_if_none;
+use super::remaining_jobs::{RemainingJobs, removal};
 use super::{Context, missing_json, warn_of_missing};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, grouped};
 use crate::time::show_duration;
 
 pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
-    let status = context.queues().status().await?;
+    let queues = context.queues();
+    let status = queues.status().await?;
+    // Only drained publishers are asked for their jobs by state.
+    let drained = status.answers.iter().filter(|answered| answered.answer.draining);
+    let drained: Vec<PublisherInfo> = drained.map(|answered| answered.publisher.clone()).collect();
+    let stats = match drained.is_empty() {
+        true => None,
+        false => context.queues_of(drained).stats(Glob::everything()).await.ok(),
+    };
+    let left = |id| RemainingJobs::at(id, stats.as_ref()?);
     if status.answers.is_empty() {
         note_if_none(&context).await;
     }
     if context.output.is_json() {
+        let publishers = status.answers.iter().map(|answered| {
+            let mut value = publisher_json(answered);
+            if let Some(left) = left(answered.publisher.id) {
+                value["left"] = left.json();
+            }
+            value
+        });
         context.output.json_pretty(&json!({
-            "publishers": status.answers.iter().map(publisher_json).collect::<Vec<_>>(),
+            "publishers": publishers.collect::<Vec<_>>(),
             "complete": status.complete, "missing": missing_json(&status.missing),
         }))?;
     } else if !status.answers.is_empty() {
@@ -38,7 +55,9 @@ pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
         ]);
         status.answers.iter().for_each(|answered| table.row(row(answered)));
         context.output.table(&table)?;
-        restrictions(&status.answers).iter().try_for_each(|line| context.output.line(line))?;
+        restrictions(&status.answers, left)
+            .iter()
+            .try_for_each(|line| context.output.line(line))?;
     } else if status.is_whole() {
         context.output.line("no publisher is registered")?;
     }
@@ -62,10 +81,26 @@ fn row(PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>)
     ]
 }
 
-/// Why publishers do not take new jobs, or deliver none: a line for each reason.
-pub(super) fn restrictions(answers: &[PublisherAnswer<PublisherStatus>]) -> Vec<String> {
+/// Why publishers do not take new jobs, or deliver none: a line for each reason. `left` returns the
+/// jobs of a drained publisher, if they are known.
+pub(super) fn restrictions(
+    answers: &[PublisherAnswer<PublisherStatus>],
+    left: impl Fn(PublisherId) -> Option<RemainingJobs>,
+) -> Vec<String> {
     let of = |PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>| {
-        let drained = answer.draining.then(|| "it is drained, and accepts no new jobs".to_owned());
+        let drained = answer.draining.then(|| match left(publisher.id) {
+            Some(jobs) if jobs.open() == 0 => {
+                format!("it is drained, and has no job left to run: {}", removal(&publisher.name))
+            }
+            Some(jobs) => format!(
+                "it is drained, and accepts no new jobs; {}. Once they have ended, {}",
+                jobs.left(),
+                removal(&publisher.name)
+            ),
+            None => "it is drained, and accepts no new jobs: longshore publisher status shows \
+                     what is left"
+                .to_owned(),
+        });
         let reasons = shortage(answer).into_iter().chain(drained);
         reasons.map(|why| format!("publisher {}: {why}", publisher.name)).collect::<Vec<_>>()
     };

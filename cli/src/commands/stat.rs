@@ -53,7 +53,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     for by in closed.iter().filter(|by| queues.iter().all(|q| !q.closed_by.contains(by))) {
         context.output.line(format!("closed: '{by}', which no queue here matches yet"))?;
     }
-    restrictions(&status).iter().try_for_each(|line| context.output.line(line))?;
+    restrictions(&status, |_| None).iter().try_for_each(|line| context.output.line(line))?;
     for name in &listed.without_metrics {
         report!("publisher {name} {NO_METRICS}: there may be more workers");
     }

@@ -264,24 +264,25 @@ async fn jobs_before(
     Ok(Some(Reason::new(Cause::JobsBefore, message)))
 }
 
-/// Reports why an awaited job waits: after a second, and when the reasons have changed. Never ends.
+/// Reports why an awaited job waits: after a second, and when the reasons differ from those
+/// `reported`. Never ends.
 pub(super) async fn keep_reporting(
     name: &JobLocator,
+    reported: &mut Vec<Cause>,
     queues: &Queues,
     context: &Context,
 ) -> Infallible {
-    let mut reported: Vec<Cause> = Vec::new();
     sleep(REPORT_AFTER).await;
     loop {
         if let Ok(found) = queues.job(name).await {
             let reasons = of_job(&found, context).await;
             let causes: Vec<Cause> = reasons.iter().map(|reason| reason.cause).collect();
-            if causes != reported && causes != [Cause::Unknown] {
+            if causes != *reported && causes != [Cause::Unknown] {
                 for reason in &reasons {
                     report!("job {name} waits: {reason}");
                 }
             }
-            reported = causes;
+            *reported = causes;
         }
         sleep(REPORT_INTERVAL).await;
     }

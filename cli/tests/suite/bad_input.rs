@@ -19,10 +19,25 @@ fn is_undisturbed(system: &System) {
 fn an_unknown_path_is_reported() {
     let system = System::up();
     system.run(&["stat", "/no/such/queue"]).code(1).stderr_has(&["/no/such/queue"]);
-    system
-        .run(&["job", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"])
-        .code(1)
-        .stderr_has(&["01920f3e", "none has it"]);
+    system.run(&["job", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"]).code(1).stderr_has(&[
+        "01920f3e",
+        "was asked and does not have it",
+        "it was never enqueued",
+    ]);
+    // A folder is no file, and the remedy works as printed.
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("a folder");
+    std::fs::create_dir(&at).unwrap();
+    std::fs::write(at.join("one"), "1").unwrap();
+    let refused = system.run(&["enqueue", "/jobs/a", "--file", at.to_str().unwrap()]).code(2);
+    let remedy = refused.stderr.trim_end().split_once("its files: ").unwrap().1.to_owned();
+    assert!(remedy.ends_with("-exec longshore enqueue /jobs/a --file {} +"), "{remedy}");
+    let program = env!("CARGO_BIN_EXE_longshore");
+    let mut find = std::process::Command::new("sh");
+    find.arg("-c").arg(remedy.replace("longshore", program));
+    find.env("LONGSHORE_RESOLVERS", system.resolver()).env("HOME", "/nonexistent");
+    common::run(find, b"").code(0);
+    assert_eq!(system.stat("/jobs/a")["enqueued_ever"], 1);
 }
 
 #[test]

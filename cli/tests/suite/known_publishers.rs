@@ -100,7 +100,12 @@ async fn draining_a_publisher_loses_no_job() {
     enqueue_at(&harness, 1, "/jobs/mail", 20).await;
     harness.run(&["publisher", "drain", "nobody"]).code(1).stderr_has(&["no publisher nobody"]);
     let drained = harness.run(&["publisher", "drain", "publisher-2"]).code(0);
-    assert!(drained.stdout.contains("accepts no new jobs; 20 jobs have"), "{}", drained.stdout);
+    let left = "accepts no new jobs; 20 jobs have not ended yet: 20 ready";
+    let next = "stop it, then: longshore publisher forget publisher-2";
+    assert!(drained.stdout.contains(left), "{}", drained.stdout);
+    drained.stderr_has(&["drain publisher-2 --wait", next]);
+    let status = harness.run(&["publisher", "status"]).code(0).stdout;
+    assert!(status.contains(left) && status.contains(next), "{status}");
 
     // `--wait` ends if the drain is undone meanwhile.
     let mut waiting =
@@ -117,7 +122,7 @@ async fn draining_a_publisher_loses_no_job() {
         }
     }
     let left = harness.run(&["publisher", "drain", "publisher-2", "--json"]).code(0).json();
-    assert_eq!(left["open"], 20, "{left}");
+    assert_eq!((&left["open"], &left["jobs"]["ready"]), (&20.into(), &20.into()), "{left}");
     let check = harness.run(&["check"]).code(0).stdout;
     assert!(check.contains("publisher publisher-2: it is drained"), "{check}");
 
@@ -130,8 +135,10 @@ async fn draining_a_publisher_loses_no_job() {
     let wait =
         BackgroundCommand::start(harness.command(&["publisher", "drain", "publisher-2", "--wait"]));
     harness.run(&["work", "/jobs/**", "--until-empty", "--", "true"]).code(0);
-    let ended = wait.ended().code(0);
+    let ended = wait.ended().code(0).stderr_has(&["still has 20 ended jobs"]);
     assert!(ended.stdout.contains("is empty: stop it"), "{}", ended.stdout);
+    let status = harness.run(&["publisher", "status", "--json"]).code(0).json();
+    assert_eq!(status["publishers"][1]["left"]["retained"], 20, "{status}");
 
     harness.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
     let check = harness.run(&["check"]).code(0).stdout;
@@ -195,7 +202,10 @@ async fn a_missing_publisher_is_reported_until_forgotten() {
         |more: &[&str]| harness.run(&[&["publisher", "forget", "publisher-2"], more].concat());
     forget(&[]).code(2).stderr_has(&["no terminal to ask on", "--yes"]);
     let plan = forget(&["--dry-run"]).code(0).stdout;
-    assert!(plan.contains("would be forgotten at"), "{plan}");
+    assert!(
+        plan.contains("would be forgotten at") && plan.contains("how many is unknown"),
+        "{plan}"
+    );
     let one_more = harness.cluster().replicas.join(",") + ",127.0.0.1:1";
     let partial = forget(&["--dry-run", "--resolver", &one_more]).code(1);
     assert!(partial.stdout.contains("would be forgotten at"), "{partial:?}");

@@ -76,7 +76,7 @@ fn dead_jobs_are_grouped_and_revived_by_fingerprint() {
     assert!(system.run(&["dead", "show", &buried]).code(0).stdout.contains("no such user"));
     let buried_ones = ["dead", "drop", "/jobs/**", "--reason", "buried", "--yes", "--json"];
     assert_eq!(json(system.run(&buried_ones))["done"], 1);
-    system.run(&["job", &buried]).code(1).stderr_has(&["none has it"]);
+    system.run(&["job", &buried]).code(1).stderr_has(&["does not have it", "and was dropped"]);
     assert_eq!(system.job(&other)["state"], "dead");
 }
 
@@ -120,7 +120,10 @@ fn a_dead_job_is_replaced_with_another_payload() {
     let new = system.run(&["dead", "revive", &old, "--payload", "echo y"]).code(0);
     let new = new.stdout.trim();
     assert_ne!(new, old);
-    system.run(&["job", &old]).code(1).stderr_has(&["none has it"]);
+    let replaced = format!("was replaced by {new}, with another payload");
+    for command in [&["job", &old][..], &["dead", "show", &old]] {
+        system.run(command).code(1).stderr_has(&[&replaced, &format!("longshore job {new}")]);
+    }
     let job = system.job(new);
     let id = old.split_once(':').unwrap().1;
     assert_eq!((&job["replaces"], &job["payload"]), (&id.into(), &"echo y".into()));
@@ -201,12 +204,14 @@ fn a_queue_stays_paused_until_every_pausing_pattern_is_resumed() {
     system.run(&["pause", "/orders/**"]).code(0);
     let shown = system.run(&["stat"]).code(0).stdout;
     assert!(shown.contains("paused: '/orders/**', which no queue here matches yet"), "{shown}");
-    system.run(&["resume", "/orders/eu"]).code(0).stderr_has(&["paused by '/orders/**', too"]);
+    let stays = "error: '/orders/eu' stays paused by '/orders/**': longshore resume '/orders/**'";
+    system.run(&["resume", "/orders/eu"]).code(1).stderr_has(&[stays]);
     system.run(&["resume", "/orders/**"]).code(0);
 
     // `resume` reports another pattern that still pauses the queue.
     system.run(&["pause", "/jobs/a"]).code(0);
-    system.run(&["resume", "/jobs/**"]).code(0).stderr_has(&["paused by '/jobs/a', too"]);
+    let some = "note: some of them stay paused by '/jobs/a': longshore resume /jobs/a";
+    system.run(&["resume", "/jobs/**"]).code(0).stderr_has(&[some]);
     assert_eq!(system.job(&later)["state"], "ready");
     system.run(&["resume", "/jobs/nothing"]).code(0).stderr_has(&["was not paused"]);
     let resumed = json(system.run(&["resume", "/jobs/a", "--json"]));
@@ -236,7 +241,7 @@ fn a_queue_stays_closed_until_every_closing_pattern_is_opened() {
     work(&system, "/jobs/a").code(0);
     assert_eq!(system.job(&first)["state"], "completed");
     system.run(&["queue", "close", "/jobs/a"]).code(0);
-    system.run(&["queue", "open", "/jobs/**"]).code(0).stderr_has(&["closed by '/jobs/a', too"]);
+    system.run(&["queue", "open", "/jobs/**"]).code(0).stderr_has(&["stay closed by '/jobs/a'"]);
     system.run(&["enqueue", "/jobs/a", "x"]).code(1).stderr_has(&["QueueClosed"]);
     system.run(&["queue", "open", "/jobs/nothing"]).code(0).stderr_has(&["was not closed"]);
     system.run(&["queue", "open", "/jobs/a"]).code(0);

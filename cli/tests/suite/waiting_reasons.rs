@@ -76,4 +76,12 @@ fn a_job_behind_others_names_busy_workers_and_the_jobs_before_it() {
     let _failing = system.spawn(&["work", "/jobs/b", "--", "false"]);
     wait_until("it waits for its retry", || system.job(&retried)["retrying"] == true);
     assert_eq!(reasons(&system, &retried), ["retry"]);
+    let delayed = system.enqueue("/jobs/b", "x", &["--delay", "1h"]);
+    for (state, job) in [("retrying", &retried), ("scheduled", &delayed)] {
+        let listed = system.run(&["jobs", "/jobs/b", "--state", state, "--json"]).json_lines();
+        let names: Vec<&str> = listed.iter().map(|job| job["job"].as_str().unwrap()).collect();
+        assert_eq!(names, [job.as_str()], "{state}");
+    }
+    let cancel = ["cancel", "/jobs/b", "--state", "retrying", "--yes"];
+    system.run(&cancel).code(2).stderr_has(&["--state scheduled"]);
 }

@@ -99,7 +99,7 @@ pub enum JobLookupError {
     #[error(transparent)]
     Queues(#[from] QueuesError),
     /// Every publisher that could have the job answered, and none has it.
-    #[error("no job {id}: {} publishers were asked and none has it", .asked.len())]
+    #[error("no job {id}: {}", nowhere(.asked))]
     NotFound {
         /// The job's id.
         id: JobId,
@@ -109,8 +109,8 @@ pub enum JobLookupError {
     /// The publishers that answered do not have the job; others did not answer, or may not be
     /// known.
     #[error(
-        "Unknown: job {id} is not at the {} publishers that answered{}",
-        .asked.len(), missing_suffix(.missing, *.complete)
+        "Unknown: job {id} is not at the {} that answered{}",
+        counted(.asked.len()), missing_suffix(.missing, *.complete)
     )]
     Unknown {
         /// The job's id.
@@ -128,6 +128,19 @@ pub enum JobLookupError {
         /// The prefix of the name.
         prefix: String,
     },
+}
+
+/// Why a job is nowhere.
+fn nowhere(asked: &[PublisherInfo]) -> String {
+    match asked {
+        [] => "no publisher is registered that could have it".to_owned(),
+        [one] => format!("publisher {} was asked and does not have it", one.name),
+        all => format!("{} were asked and none has it", counted(all.len())),
+    }
+}
+
+fn counted(publishers: usize) -> String {
+    format!("{publishers} publisher{}", if publishers == 1 { "" } else { "s" })
 }
 
 fn missing_suffix(missing: &[MissingPublisher], complete: bool) -> String {

@@ -41,6 +41,7 @@ const WAIT_JOBS_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
     let template = template(&arguments).map_err(UsageError)?;
+    check_files(&arguments)?;
     let stop = StopSignal::listen()?;
     let is_new = is_new_queue(&template, &context);
     // Only a note depends on it; the producer itself waits for the resolver.
@@ -88,6 +89,18 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
 
 fn unanswered() -> Failure {
     Failure::new(FailureKind::TimedOut, "there was no answer in time").with_hint(TIMEOUT_HINT)
+}
+
+/// An error if a folder is named as a file. Nothing is enqueued then.
+fn check_files(arguments: &Enqueue) -> Result<(), UsageError> {
+    let Some(folder) = arguments.file.iter().find(|file| file.is_dir()) else { return Ok(()) };
+    let (path, folder) = (arguments.path.as_str(), folder.to_string_lossy());
+    Err(UsageError(format!(
+        "{folder} is a folder; a job for each of its files: find {} -type f -exec longshore enqueue \
+         {} --file {{}} +",
+        shell_word(&folder),
+        shell_word(path),
+    )))
 }
 
 /// The job with the options of the command line.

@@ -4,6 +4,7 @@ use longshore::{JobEnd, JobLocator, JobLookupError, JobState};
 
 use super::tally::Tally;
 use crate::commands::job::{ended, job_once_reachable};
+use crate::commands::waiting_reasons::keep_reporting;
 use crate::commands::{Context, job_view};
 use crate::failure::{AlreadyReported, Interrupted};
 use crate::signals::StopSignal;
@@ -15,11 +16,12 @@ pub(crate) async fn until_ended(
     stop: &StopSignal,
 ) -> anyhow::Result<()> {
     let queues = context.queues();
-    let mut failed = 0u64;
+    let (mut failed, mut reported) = (0u64, Vec::new());
     for &job in tally.jobs.iter().flat_map(|jobs| jobs.values()) {
         let name = JobLocator::from(job);
         let end = tokio::select! {
             end = ended(&queues, &name) => end?,
+            never = keep_reporting(&name, &mut reported, &queues, context) => match never {},
             () = stop.requested() => {
                 report!("stopped waiting; the jobs continue");
                 return Err(Interrupted(stop.code().unwrap_or(1)).into());
