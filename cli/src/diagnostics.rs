@@ -1,6 +1,7 @@
 //! Lines on standard error: errors, warnings and notes; with `--json` one JSON object each.
 
 use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Value, json};
@@ -70,11 +71,21 @@ pub(crate) fn print(line: Line, message: fmt::Arguments<'_>) {
     if line == Line::Error {
         ERROR_PRINTED.store(true, Relaxed);
     }
-    if are_json() {
-        eprintln!("{}", line.json(&message));
-    } else {
-        eprintln!("{}", printable_lines(&line.text(&message)));
-    }
+    print_line(match are_json() {
+        true => line.json(&message).to_string(),
+        false => printable_lines(&line.text(&message)),
+    });
+}
+
+/// Writes a line to standard error. Nobody can be informed of an error.
+pub(crate) fn print_line(text: String) {
+    let _ = write_line(&mut io::stderr(), text);
+}
+
+/// Writes a whole line by one call: at any time this process may end, or another one write.
+fn write_line(out: &mut impl io::Write, mut text: String) -> io::Result<()> {
+    text.push('\n');
+    out.write_all(text.as_bytes())
 }
 
 /// An error as JSON.
@@ -127,5 +138,24 @@ mod tests {
             r#"{"error":{"code":"failed","message":"a\nb"}}"#
         );
         assert_eq!(Line::Note.json("new").to_string(), r#"{"note":{"message":"new"}}"#);
+    }
+
+    #[test]
+    fn a_line_is_written_by_one_call() {
+        /// The bytes of each call.
+        struct Calls(Vec<String>);
+        impl io::Write for Calls {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(String::from_utf8_lossy(bytes).into_owned());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut calls = Calls(Vec::new());
+        write_line(&mut calls, Line::Error.json("no \"queue\"").to_string()).unwrap();
+        let expected = "{\"error\":{\"code\":\"failed\",\"message\":\"no \\\"queue\\\"\"}}\n";
+        assert_eq!(calls.0, [expected]);
     }
 }

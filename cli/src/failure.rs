@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use longshore::{JobLookupError, QueuesError};
 
-use crate::diagnostics::{self, error_json};
+use crate::diagnostics::{self, error_json, print_line};
 use crate::output::printable_lines;
 use crate::signals::forced_exit_code;
 
@@ -158,11 +158,11 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
                 Some(failure) => (failure.message.clone(), failure.hint.as_deref()),
                 None => (format!("{error:#}"), None),
             };
-            eprintln!("{}", error_json(kind.code(), &message, hint));
+            print_line(error_json(kind.code(), &message, hint).to_string());
         }
     } else if !error.is::<AlreadyReported>() {
         // Its text may contain what a server or a publisher sent.
-        eprintln!("{}", printable_lines(&format!("error: {error:#}")));
+        print_line(printable_lines(&format!("error: {error:#}")));
     }
     ExitCode::from(forced_exit_code().unwrap_or(kind.exit_code()))
 }
@@ -176,7 +176,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// Prints an error of the command line as JSON, and returns its exit code.
 pub(crate) fn invalid_command_line(error: &clap::Error) -> ExitCode {
     let (message, hint) = parts(error);
-    eprintln!("{}", error_json(FailureKind::Usage.code(), &message, hint.as_deref()));
+    print_line(error_json(FailureKind::Usage.code(), &message, hint.as_deref()).to_string());
     ExitCode::from(FailureKind::Usage.exit_code())
 }
 

@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
+use crate::diagnostics::print_line;
+
 /// Redraws of a progress bar per second.
 const BAR_HZ: u8 = 10;
 /// The shortest time between two progress lines where standard error is no terminal.
@@ -313,7 +315,7 @@ impl Progress {
                         1 => unit.strip_suffix('s').unwrap_or(unit),
                         _ => unit,
                     };
-                    eprintln!("{label}: {}{of} {unit}", grouped(done));
+                    print_line(format!("{label}: {}{of} {unit}", grouped(done)));
                 }
             }
             Kind::Silent => {}

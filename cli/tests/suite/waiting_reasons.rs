@@ -42,13 +42,18 @@ fn a_job_names_every_reason_why_it_waits() {
     assert_eq!(queue["reasons"].as_array().unwrap().len(), 3, "{check}");
 
     // A wait reports them, and ends with the job.
-    let mut wait = system.spawn(&["job", &ready, "--wait"]);
-    wait.wait_for_stderr("waits: the queue is paused by '/jobs/**'");
+    let waits_for = [&["job", &ready, "--wait"][..], &["enqueue", "/jobs/a", "x", "--wait"]];
+    let mut waiting = waits_for.map(|command| system.spawn(command));
+    for wait in &mut waiting {
+        wait.wait_for_stderr("waits: the queue is paused by '/jobs/**'");
+    }
     for pattern in ["/jobs/**", "/jobs/a"] {
         system.run(&["resume", pattern]).code(0);
     }
     system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
-    wait.ended().code(0);
+    for wait in waiting {
+        wait.ended().code(0);
+    }
     assert_eq!(waits(&ready), [""; 0], "it has ended");
 }
 
