@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
+use longshore_protocol::limits::CLUSTER_BYTES_MAX;
 use longshore_protocol::{
     Address, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, NameError, PublisherId,
     Welcome, check_name,
@@ -22,8 +23,9 @@ use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 use crate::token::TokenError;
 
-/// Why a dial failed. All but [`Name`](DialError::Name), [`Refused`](DialError::Refused) with
-/// `WrongRole` or `WrongCluster`, [`Version`](DialError::Version), [`Tls`](DialError::Tls) and
+/// Why a dial failed. All but [`Name`](DialError::Name), [`ClusterName`](DialError::ClusterName),
+/// [`Refused`](DialError::Refused) with `WrongRole` or `WrongCluster`,
+/// [`Version`](DialError::Version), [`Tls`](DialError::Tls) and
 /// [`TokenWithoutTls`](DialError::TokenWithoutTls) may be transient: try again, or try another
 /// server.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,12 @@ pub enum DialError {
     /// The handshake's name is empty, or has more than 128 bytes. Nothing was dialled.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// The cluster's name is longer than a handshake may have it. Nothing was dialled.
+    #[error("a cluster's name has at most {CLUSTER_BYTES_MAX} bytes, and this one {length}")]
+    ClusterName {
+        /// Its bytes.
+        length: usize,
+    },
     /// The host name resolves to no IP address. Nothing was dialled.
     #[error(transparent)]
     Lookup(#[from] LookupError),
@@ -158,6 +166,9 @@ pub(crate) async fn dial_ip(
     let mut handshake = handshake.clone();
     handshake.timing = handshake.timing.agreed(options.timing);
     if let Some(Access { cluster, tls, token }) = &options.access {
+        if cluster.len() > CLUSTER_BYTES_MAX {
+            return Err(DialError::ClusterName { length: cluster.len() });
+        }
         handshake.cluster.clone_from(cluster);
         if let Some(token) = token {
             if tls.is_none() {

@@ -182,4 +182,7 @@ async fn the_cluster_is_checked_below_tls_too() {
     };
     assert_eq!(code, HandshakeRefusal::WrongCluster);
     assert!(reason.contains("`prod`") && reason.contains("`test`"), "{reason}");
+    // No server could read the handshake.
+    let error = reach(&"a".repeat(65)).await.unwrap_err();
+    assert!(error.to_string().contains("at most 64 bytes, and this one 65"), "{error}");
 }
