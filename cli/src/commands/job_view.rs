@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use longshore::protocol::JobError;
 use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
@@ -43,7 +44,7 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     put("token", json!(job.token.map(|token| token.0)));
     put("worker", json!(job.worker));
     put("death", json!(job.death.map(|death| death.to_string())));
-    if let Some(error) = &job.error {
+    if let Some(error) = last_error(job) {
         put("error", json!({ "kind": error.kind, "message": error.message }));
     }
     put("replaces", json!(job.replaces.map(|id| id.to_string())));
@@ -145,10 +146,19 @@ fn age(since: u64) -> String {
     show_duration(Duration::from_secs(ms / 1_000))
 }
 
+/// The error of its last failed attempt; none once it has completed: publishers retain it with the
+/// attempts.
+fn last_error(job: &JobInfo) -> Option<&JobError> {
+    job.error.as_ref().filter(|_| job.state != JobState::Completed)
+}
+
+/// Whether dead letters had it: a new life begins with its first attempt again.
+fn was_revived(job: &JobInfo) -> bool {
+    job.attempt == 0 && job.error.is_some()
+}
+
 fn outcome(job: &JobInfo) -> String {
-    let error = job
-        .error
-        .as_ref()
+    let error = last_error(job)
         .map(|error| shown(format!("{}: {}", error.kind, error.message).as_bytes(), CELL_CHARS));
     match job.state {
         JobState::Completed => {
@@ -166,6 +176,9 @@ fn outcome(job: &JobInfo) -> String {
             [due, error].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
         JobState::Prepared => "waits for longshore confirm".to_owned(),
+        JobState::Ready if was_revived(job) => {
+            error.map(|error| format!("revived after {error}")).unwrap_or_default()
+        }
         JobState::Ready | JobState::Cancelled | JobState::Expired => error.unwrap_or_default(),
     }
 }
@@ -227,11 +240,11 @@ pub(super) fn print(
     if let Some(death) = job.death {
         line("reason", death.to_string())?;
     }
-    if let Some(error) = &job.error {
-        line(
-            "error",
-            shown(format!("{}: {}", error.kind, error.message).as_bytes(), usize::MAX / 8),
-        )?;
+    if let Some(error) = last_error(job) {
+        let key = if job.state == JobState::Dead { "error" } else { "last error" };
+        let revived = if was_revived(job) { "; revived since" } else { "" };
+        let text = format!("{}: {}", error.kind, error.message);
+        line(key, shown(text.as_bytes(), usize::MAX / 8) + revived)?;
     }
     if let Some(options) = &job.options {
         let backoff = options.backoff.as_ref().map(show_backoff);

@@ -147,6 +147,28 @@ fn a_dead_job_is_replaced_with_another_payload() {
 }
 
 #[test]
+fn a_revived_job_shows_its_last_error_until_it_has_completed() {
+    let system = System::up();
+    let file = system.folder.path().join("there");
+    let payload = format!("test -e {} || {{ echo there >&2; exit 1; }}", file.display());
+    let job = system.enqueue("/jobs/a", &payload, &["--max-attempts", "1"]);
+    work(&system, "/jobs/a").code(1);
+    let shown = || system.run(&["job", &job]).code(0).stdout;
+    assert!(shown().contains("\nerror        Exit1: there\n"), "{}", shown());
+    system.run(&["dead", "revive", &job]).code(0);
+    let last = "\nlast error   Exit1: there; revived since\n";
+    assert!(shown().contains(last), "{}", shown());
+    let listed = system.run(&["jobs", "/jobs/a"]).code(0).stdout;
+    assert!(listed.contains("revived after Exit1: there"), "{listed}");
+    std::fs::write(file, "").unwrap();
+    work(&system, "/jobs/a").code(0);
+    assert!(!shown().contains("last error"), "{}", shown());
+    let completed = system.job(&job);
+    assert_eq!(completed["error"], Value::Null);
+    assert_eq!(completed["attempts"][0]["error"]["message"], "there", "{completed}");
+}
+
+#[test]
 fn purge_deletes_only_ended_jobs_in_that_state() {
     let system = System::up();
     fail(&system, "/jobs/a", "broken");
