@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use longshore::Path;
 use longshore_access::{Action, Identity, IdentityTextError};
 
+use super::file_argument;
+
 #[derive(Args, Debug)]
 pub(crate) struct Access {
     #[command(subcommand)]
@@ -38,7 +40,7 @@ pub(crate) enum AccessAction {
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArgument {
     /// The policy [default: access.policy of the configuration]
-    #[arg(long = "policy", value_name = "FILE")]
+    #[arg(long = "policy", value_name = "FILE", value_parser = file_argument())]
     pub(crate) file: Option<PathBuf>,
 }
 

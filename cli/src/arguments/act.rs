@@ -10,7 +10,8 @@ use longshore::protocol::messages::work::Filter;
 use longshore::protocol::{Fingerprint, QueueSettings};
 use longshore::{Backoff, DeathReason, Glob, JobLocator, JobState, Path};
 
-use super::State;
+use super::queries::{parse_job, parse_pattern};
+use super::{State, file_argument};
 use crate::backoff::parse_backoff;
 use crate::confirmation::Confirmation;
 use crate::time::{parse_duration, wall_ms};
@@ -136,6 +137,7 @@ pub(crate) enum DeadAction {
     /// List dead jobs and their causes of death
     Ls {
         /// The queues [default: '/**']
+        #[arg(value_parser = parse_pattern)]
         pattern: Option<Glob>,
         #[command(flatten)]
         filters: Filters,
@@ -146,6 +148,7 @@ pub(crate) enum DeadAction {
     /// Group dead jobs by cause of death, largest groups first
     Groups {
         /// The queues [default: '/**']
+        #[arg(value_parser = parse_pattern)]
         pattern: Option<Glob>,
         #[command(flatten)]
         filters: Filters,
@@ -153,6 +156,7 @@ pub(crate) enum DeadAction {
     /// Show one job with its payload and every attempt's error
     Show {
         /// A receipt, PUBLISHER:UUID, or a bare UUID
+        #[arg(value_parser = parse_job)]
         id: JobLocator,
     },
     /// Make dead jobs ready again, with all their attempts; with a payload, replace one job by a
@@ -167,7 +171,12 @@ pub(crate) enum DeadAction {
         #[arg(long, value_name = "TEXT", conflicts_with = "rate")]
         payload: Option<OsString>,
         /// Like --payload, from a file
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "payload"])]
+        #[arg(
+            long,
+            value_name = "FILE",
+            value_parser = file_argument(),
+            conflicts_with_all = ["rate", "payload"]
+        )]
         payload_file: Option<PathBuf>,
     },
     /// Delete dead jobs

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, value_parser};
 
+use super::file_argument;
 use crate::certificates::{
     DAYS_MAX, Host, parse_authority_name, parse_certificate_name, parse_host, parse_uri,
 };
@@ -23,7 +24,7 @@ pub(crate) enum CertAction {
     /// and closed networks: it revokes no certificate.
     Ca {
         /// Where to write the files; made if it is missing
-        #[arg(long, value_name = "DIR", default_value = ".")]
+        #[arg(long, value_name = "DIR", default_value = ".", value_parser = file_argument())]
         dir: PathBuf,
         /// Its common name
         #[arg(
@@ -79,9 +80,9 @@ pub(crate) struct IssueCertificate {
     )]
     pub(crate) days: u32,
     /// The folder of ca.pem and ca.key
-    #[arg(long, value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".", value_parser = file_argument())]
     pub(crate) dir: PathBuf,
     /// Where to write NAME.pem and NAME.key; made if it is missing [default: that of the authority]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = file_argument())]
     pub(crate) out: Option<PathBuf>,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use longshore::{Backoff, JobId, Path};
 
+use super::file_argument;
 use crate::backoff::parse_backoff;
 use crate::commands::enqueue::Ranges;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
@@ -21,7 +22,7 @@ pub(crate) struct Enqueue {
     #[arg(group = "payload")]
     pub(crate) text: Option<OsString>,
     /// One job per file, with its contents as payload; not of a folder, see the examples
-    #[arg(long, value_name = "FILE", num_args = 1.., group = "payload")]
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "payload", value_parser = file_argument())]
     pub(crate) file: Vec<PathBuf>,
     /// One job per line of standard input, without its newline
     #[arg(long, group = "payload")]

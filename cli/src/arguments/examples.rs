@@ -1,212 +1,48 @@
-//! The examples at the end of each command's help.
+//! The examples in the help of each command, from `examples.txt`.
 
-/// Each command with its examples: a command line, then what it does.
-pub(super) const EXAMPLES: [(&str, &[(&str, &str)]); 24] = [
-    (
-        "up",
-        &[
-            ("longshore up", "data in ~/.local/share/longshore"),
-            ("longshore up --data /tmp/try --replicas 1", "one replica, and data elsewhere"),
-        ],
-    ),
-    (
-        "resolver",
-        &[
-            (
-                "longshore resolver run --listen 10.0.0.5:4770 --insecure",
-                "a replica, for other machines",
-            ),
-            ("longshore resolver status --publishers", "what each replica knows of publishers"),
-        ],
-    ),
-    (
-        "publisher",
-        &[
-            ("longshore publisher run --data /srv/jobs --default /jobs", "every queue below /jobs"),
-            ("longshore publisher status", "all publishers"),
-            ("longshore publisher drain mail-1 --wait", "before its removal"),
-        ],
-    ),
-    (
-        "enqueue",
-        &[
-            ("longshore enqueue /jobs/mail 'to: ann'", "one job"),
-            (
-                "longshore enqueue /jobs/mail --file letter.txt --delay 5m",
-                "a file, in five minutes",
-            ),
-            ("find . -type f | longshore enqueue /jobs/sha --lines", "a job for each line"),
-            (
-                "find in -type f -exec longshore enqueue /jobs/mail --file {} +",
-                "a job for each file of a folder",
-            ),
-            ("longshore enqueue /jobs/sum '1 2' --wait", "print its result"),
-        ],
-    ),
-    (
-        "work",
-        &[
-            ("longshore work /jobs/mail -- ./send-mail", "the payload is its standard input"),
-            (
-                "longshore work '/jobs/**' --concurrency 8 -- ./run-job",
-                "$LONGSHORE_JOB_PATH is the queue",
-            ),
-            ("longshore work /jobs/sha --until-empty -- sha256sum", "end when nothing is left"),
-        ],
-    ),
-    (
-        "jobs",
-        &[
-            ("longshore jobs", "the first 100 of all queues"),
-            ("longshore jobs /jobs/mail --state running", "what runs now"),
-            ("longshore jobs '/jobs/**' --state dead --json", "a line of JSON for each"),
-        ],
-    ),
-    (
-        "job",
-        &[
-            (
-                "longshore job 018f6d1e-7c1a-7000-8000-000000000001",
-                "its state, attempts and result",
-            ),
-            ("longshore job 018f6d1e-7c1a-7000-8000-000000000001 --wait", "until it has ended"),
-        ],
-    ),
-    (
-        "tail",
-        &[
-            ("longshore tail", "every transition of every job"),
-            ("longshore tail /jobs/mail --snapshot --json", "existing jobs first, as JSON"),
-        ],
-    ),
-    (
-        "cancel",
-        &[
-            ("longshore cancel '/jobs/acme/**' --dry-run", "how many it would be"),
-            ("longshore cancel '/jobs/acme/**' --yes", "cancel them without a question"),
-        ],
-    ),
-    (
-        "dead",
-        &[
-            ("longshore dead groups", "which errors, how often"),
-            ("longshore dead ls /jobs/mail", "which jobs"),
-            ("longshore dead revive '/jobs/**' --rate 10", "all again, ten a second"),
-        ],
-    ),
-    (
-        "purge",
-        &[
-            (
-                "longshore purge /jobs/mail --state completed",
-                "asks, then deletes what has completed",
-            ),
-            ("longshore purge '/**' --state dead --older-than 90d --yes", "in a script"),
-        ],
-    ),
-    (
-        "queue",
-        &[
-            ("longshore queue ls", "all queues"),
-            (
-                "longshore queue set /jobs/mail --max-attempts 5 --backoff fixed:10s",
-                "for all its jobs",
-            ),
-            ("longshore queue close '/jobs/acme/**'", "refuse new jobs"),
-        ],
-    ),
-    ("pause", &[("longshore pause '/jobs/acme/**'", "also queues that are made later")]),
-    ("resume", &[("longshore resume '/jobs/acme/**'", "the same pattern as it was paused with")]),
-    (
-        "workers",
-        &[
-            ("longshore workers ls", "who is connected, and what they hold"),
-            ("longshore workers quiet 'mail-*' --wait", "before a deploy"),
-        ],
-    ),
-    (
-        "directory",
-        &[
-            ("longshore directory ls /jobs", "its children"),
-            ("longshore directory resolve /jobs/mail", "the publishers of a path"),
-            ("longshore directory watch '/jobs/**'", "and what changes"),
-        ],
-    ),
-    (
-        "value",
-        &[
-            ("longshore value publish /hall/lamp off --writable", "until it is stopped"),
-            ("longshore value subscribe '/hall/**'", "each value and each change"),
-            ("longshore value write /hall/lamp on", "answered by its publisher"),
-        ],
-    ),
-    (
-        "journal",
-        &[
-            ("longshore journal copy /srv/jobs /backup/jobs", "a backup, also while it runs"),
-            ("longshore journal verify /backup/jobs", "all damage"),
-        ],
-    ),
-    (
-        "context",
-        &[
-            ("longshore context add prod --resolver 10.0.0.1:4770,10.0.0.2:4770", "its replicas"),
-            ("longshore context use prod", "for the commands that follow"),
-            ("longshore --context test stat", "for one command"),
-        ],
-    ),
-    (
-        "cert",
-        &[
-            ("longshore cert ca --dir tls", "an authority of your own: tls/ca.pem, tls/ca.key"),
-            (
-                "longshore cert issue berlin-1 --host 10.0.0.7 --dir tls",
-                "for a publisher at 10.0.0.7",
-            ),
-            ("longshore cert issue mail-worker --dir tls", "for a worker"),
-            ("longshore cert show tls/*.pem", "names, validity, and whether keys fit"),
-        ],
-    ),
-    (
-        "token",
-        &[
-            ("longshore token create shop --expires 90d > shop.token", "umask 077 before it"),
-            ("longshore token ls", "names and when they expire"),
-            ("longshore token revoke shop", "refused within a second"),
-        ],
-    ),
-    (
-        "access",
-        &[
-            ("longshore access check token:shop enqueue /jobs/mail", "and by which rule"),
-            ("longshore access show dns:berlin-1.example", "everything that it may do"),
-        ],
-    ),
-    (
-        "completions",
-        &[
-            ("longshore completions bash > /etc/bash_completion.d/longshore", "for all users"),
-            ("longshore completions zsh > ~/.zfunc/_longshore", "a folder of $fpath"),
-        ],
-    ),
-    (
-        "bench",
-        &[
-            ("longshore bench e2e", "jobs a second on this machine"),
-            ("longshore bench latency --rate 1000", "from enqueue to handler"),
-        ],
-    ),
-];
+/// `[COMMAND]`, then a line for each example: the command line, two spaces, `#` and its purpose.
+const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The examples as text: command lines aligned, each with its purpose.
-pub(super) fn text(examples: &[(&str, &str)]) -> String {
-    let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or_default();
-    let lines = examples.iter().map(|(line, what)| format!("\n  {line:<width$}  # {what}"));
+/// The first steps, below the list of commands.
+const FIRST_STEPS: &str = "\
+longshore demo  # see what it does, in half a minute
+longshore up  # a whole system here
+longshore enqueue /jobs/mail 'to: ann'  # a job for a queue
+longshore work /jobs/mail -- ./send-mail  # a command for each job, its payload on stdin
+longshore stat  # what waits, runs and failed
+longshore dead ls  # jobs that failed for good
+";
+
+/// The examples of a command, like `dead revive`; none for a hidden one.
+pub(super) fn of(command: &str) -> Option<String> {
+    sections().find(|(name, _)| *name == command).map(|(_, lines)| aligned(lines))
+}
+
+pub(super) fn first_steps() -> String {
+    aligned(FIRST_STEPS)
+}
+
+/// Each command with its lines.
+fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
+    EXAMPLES.split("\n\n").filter_map(|section| section.strip_prefix('[')?.split_once("]\n"))
+}
+
+/// Each example: a command line, and its purpose.
+fn examples(lines: &str) -> impl Iterator<Item = (&str, &str)> {
+    lines.lines().map(|line| line.split_once("  # ").unwrap_or((line, "")))
+}
+
+/// The examples, their purposes in one column.
+fn aligned(lines: &str) -> String {
+    let width = examples(lines).map(|(line, _)| line.len()).max().unwrap_or_default();
+    let lines = examples(lines).map(|(line, what)| format!("\n  {line:<width$}  # {what}"));
     format!("Examples:{}", lines.collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::{ArgMatches, Command};
+
     use super::*;
     use crate::arguments::command;
 
@@ -220,20 +56,67 @@ mod tests {
         words.collect()
     }
 
+    /// The command that a line runs, like `dead revive`.
+    fn command_of(line: &str) -> String {
+        let after = |text, mark| line_after(text, mark).unwrap_or(text);
+        let program = after(after(line, " | "), " -exec ");
+        let words = words(program).into_iter().take_while(|word| *word != ">");
+        let matches = command().try_get_matches_from(words);
+        let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
+        let mut names = Vec::new();
+        let mut at: &ArgMatches = &matches;
+        while let Some((name, below)) = at.subcommand() {
+            names.push(name);
+            at = below;
+        }
+        names.join(" ")
+    }
+
+    fn line_after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
+        text.split_once(mark).map(|(_, after)| after)
+    }
+
     #[test]
-    fn each_example_is_a_command_line_of_its_command() {
-        for (name, examples) in EXAMPLES {
-            for (line, _) in examples {
-                let line = line.rsplit(" | ").next().unwrap_or(line);
-                let line = line.rsplit(" -exec ").next().unwrap_or(line);
-                let words = words(line);
-                assert_eq!(words[1].trim_start_matches("--"), name, "{line}");
-                let words = words.into_iter().take_while(|word| *word != ">");
-                if let Err(error) = command().try_get_matches_from(words) {
-                    panic!("{line}: {error}");
-                }
-                assert!(line.len() <= 70, "{line}");
+    fn each_example_is_a_command_line_that_parses() {
+        for (name, lines) in sections().chain([("", FIRST_STEPS)]) {
+            let mut commands = Vec::new();
+            for (line, what) in examples(lines) {
+                assert!(!what.is_empty() && line.len() <= 70, "[{name}] {line}  # {what}");
+                commands.push(command_of(line));
             }
+            let is_of_it = |one: &String| one.starts_with(name);
+            assert!(commands.iter().any(is_of_it), "[{name}] has no example of its own");
+            let columns = aligned(lines).lines().map(|line| line.chars().count()).max();
+            assert!(columns <= Some(100), "[{name}] is {columns:?} columns wide");
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_and_each_section_a_command() {
+        fn names(command: &Command, above: &str, all: &mut Vec<String>) {
+            for one in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+                let name = format!("{above}{}", one.get_name());
+                names(one, &format!("{name} "), all);
+                all.push(name);
+            }
+        }
+        let mut commands = Vec::new();
+        names(&command(), "", &mut commands);
+        commands.sort_unstable();
+        let mut named: Vec<&str> = sections().map(|(name, _)| name).collect();
+        assert_eq!(named.len(), EXAMPLES.lines().filter(|line| line.starts_with('[')).count());
+        named.sort_unstable();
+        assert_eq!(named, commands);
+        for name in commands {
+            let path: Vec<&str> = ["longshore"].into_iter().chain(name.split(' ')).collect();
+            let help = command().try_get_matches_from([path, vec!["-h"]].concat()).unwrap_err();
+            let help = help.to_string();
+            let [examples, options] = ["Examples:", "\nOptions of every command:"].map(|part| {
+                help.find(part).unwrap_or_else(|| panic!("{name} has no {part}: {help}"))
+            });
+            assert!(examples < options, "{name}: {help}");
+            let of_every = &help[options..];
+            assert!(of_every.lines().count() <= 12, "{name}: {of_every}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::{Command, CommandFactory};
 
 use super::CommandLine;
-use super::examples::{self, EXAMPLES};
+use super::examples;
 
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "up", "resolver", "publisher"]),
@@ -29,32 +29,36 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
+/// Of the whole program: its commands, then its options.
 const TEMPLATE: &str =
     "{about}\n\n{usage-heading} {usage}\n\n{before-help}Options:\n{options}{after-help}";
-
-const FIRST_STEPS: [(&str, &str); 6] = [
-    ("longshore demo", "see what it does, in half a minute"),
-    ("longshore up", "a whole system here"),
-    ("longshore enqueue /jobs/mail 'to: ann'", "a job for a queue"),
-    ("longshore work /jobs/mail -- ./send-mail", "a command for each job, its payload on stdin"),
-    ("longshore stat", "what waits, runs and failed"),
-    ("longshore dead ls", "jobs that failed for good"),
-];
+/// Of one command: the examples come before the options.
+const COMMAND_TEMPLATE: &str =
+    "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\n{all-args}";
 
 /// The command line, with its commands by group.
 pub(crate) fn command() -> Command {
     let command = CommandLine::command();
     let groups = grouped(&command);
-    let command = EXAMPLES.iter().fold(command, |command, (name, examples)| {
-        command.mut_subcommand(name, |one| one.after_help(examples::text(examples)))
-    });
     let first_steps = format!(
         "{}\n\nlongshore help COMMAND shows one command.\n\
          Exit codes: 0 done; 1 refused or failed; 2 wrong usage; 3 no answer in time; 128 + N after \
          signal N.",
-        examples::text(&FIRST_STEPS)
+        examples::first_steps()
     );
-    command.help_template(TEMPLATE).before_help(groups).after_help(first_steps)
+    with_examples(command, "").help_template(TEMPLATE).before_help(groups).after_help(first_steps)
+}
+
+/// The command with examples in the help of those below it.
+fn with_examples(command: Command, above: &str) -> Command {
+    command.mut_subcommands(|one| {
+        let name = format!("{above}{}", one.get_name());
+        let one = with_examples(one, &format!("{name} "));
+        match examples::of(&name) {
+            Some(text) => one.after_help(text).help_template(COMMAND_TEMPLATE),
+            None => one,
+        }
+    })
 }
 
 fn grouped(command: &Command) -> String {

@@ -11,6 +11,7 @@ mod demo;
 mod directory;
 mod enqueue;
 mod examples;
+mod file_argument;
 mod groups;
 mod journal;
 mod kind;
@@ -48,6 +49,7 @@ pub(crate) use context::{ContextAction, ContextCommand};
 pub(crate) use demo::{Demo, DemoWorker};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
+pub(crate) use file_argument::{file_argument, file_text};
 pub(crate) use groups::command;
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use kind::CommandKind;
@@ -74,17 +76,27 @@ pub(crate) struct CommandLine {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// Addresses of the resolver's replicas [default: $LONGSHORE_RESOLVERS, the context, the
-    /// configuration file, 127.0.0.1:4770]
+    /// Addresses of the resolver's replicas
+    ///
+    /// Default: $LONGSHORE_RESOLVERS, the context, the configuration file, 127.0.0.1:4770.
     #[arg(long, global = true, value_name = "HOST:PORT,…", value_delimiter = ',')]
     resolver: Option<Vec<String>>,
-    /// The system, by its name in longshore context ls [default: $LONGSHORE_CONTEXT, the selected
-    /// one]
+    /// The system, by its name in longshore context ls
+    ///
+    /// Default: $LONGSHORE_CONTEXT, the selected one.
     #[arg(long, global = true, value_name = "NAME", conflicts_with = "resolver")]
     context: Option<String>,
-    /// The configuration file [default: $LONGSHORE_CONFIG, $XDG_CONFIG_HOME/longshore/config.toml,
-    /// ~/.config/longshore/config.toml, /etc/longshore/config.toml]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// The configuration file
+    ///
+    /// Default: $LONGSHORE_CONFIG, $XDG_CONFIG_HOME/longshore/config.toml,
+    /// ~/.config/longshore/config.toml, /etc/longshore/config.toml.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        value_parser = file_argument(),
+        hide_short_help = true
+    )]
     config: Option<PathBuf>,
     #[command(flatten)]
     system: SystemFlags,
@@ -93,13 +105,21 @@ pub(crate) struct Global {
     pub(crate) json: bool,
     /// The log filter for stderr: error, warn, info, debug, or per target like
     /// longshore_transport=trace
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", hide_short_help = true)]
     log: Option<String>,
     /// The format of log lines: text or json [default: text; json with --json]
-    #[arg(long, global = true, value_name = "FORMAT", value_parser = LogFormat::parse)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_parser = LogFormat::parse,
+        hide_short_help = true
+    )]
     log_format: Option<LogFormat>,
-    /// How long the command may take, like 10s; exit code 3 after it [default: 30s for queries, 60s
-    /// for acts on named things, none where it streams, waits or works through a pattern]
+    /// How long the command may take, like 10s; exit code 3 after it
+    ///
+    /// Default: 30s for queries, 60s for acts on named things, none where it streams, waits or works
+    /// through a pattern.
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }
@@ -146,6 +166,15 @@ pub(crate) enum Command {
     /// Enqueue jobs
     Enqueue(Enqueue),
     /// Run a command for each job
+    ///
+    /// The payload is the command's standard input; its standard output is the result (at most
+    /// 1 MiB). The last 8 KiB of its standard error are the error; if the job retains its result,
+    /// they are retained on success too.
+    ///
+    /// Exit code 0 completes the job, 65 buries it, 75 releases it, any other is a failed attempt.
+    /// LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and LONGSHORE_JOB_PATH are in
+    /// its environment. When the job is cancelled, exceeds its run timeout or loses its lease, the
+    /// command's process group gets SIGTERM, and SIGKILL 10 s later.
     Work(Work),
     /// List jobs
     Jobs(Jobs),

@@ -1,19 +1,23 @@
 //! Commands that read queues and jobs.
 
 use clap::{Args, ValueEnum};
+use longshore::protocol::GlobError;
 use longshore::{Glob, JobLocator, JobState};
 
 use super::Filters;
+use crate::output::shell_word;
 
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
     /// The queues [default: '/**']
+    #[arg(value_parser = parse_pattern)]
     pub(crate) pattern: Option<Glob>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Jobs {
     /// The queues [default: '/**']
+    #[arg(value_parser = parse_pattern)]
     pub(crate) pattern: Option<Glob>,
     /// Only jobs in this state
     #[arg(long)]
@@ -70,6 +74,7 @@ impl From<State> for JobState {
 #[derive(Args, Debug)]
 pub(crate) struct Job {
     /// A receipt, PUBLISHER:UUID, or a bare UUID
+    #[arg(value_parser = parse_job)]
     pub(crate) id: JobLocator,
     /// Wait until it has ended; exit 1 unless it completed
     #[arg(long)]
@@ -85,6 +90,7 @@ pub(crate) struct Job {
 #[derive(Args, Debug)]
 pub(crate) struct Tail {
     /// The queues [default: '/**']
+    #[arg(value_parser = parse_pattern)]
     pub(crate) pattern: Option<Glob>,
     /// Print the existing jobs first, then transitions
     #[arg(long)]
@@ -106,4 +112,41 @@ pub(crate) struct Top {
     /// Print once and end
     #[arg(long)]
     pub(crate) once: bool,
+}
+
+/// Parses the pattern of a command that lists jobs or queues. A job's id is of another command.
+pub(super) fn parse_pattern(text: &str) -> Result<Glob, String> {
+    text.parse().map_err(|error: GlobError| match text.parse::<JobLocator>() {
+        Ok(_) => format!("it is a job's id; to show the job: longshore job {text}"),
+        Err(_) => error.to_string(),
+    })
+}
+
+/// Parses the id of one job. A path is of another command.
+pub(super) fn parse_job(text: &str) -> Result<JobLocator, String> {
+    text.parse::<JobLocator>().map_err(|error| match text.parse::<Glob>() {
+        Ok(_) => {
+            format!("it is no job but a path; its jobs: longshore jobs {}", shell_word(text))
+        }
+        Err(_) => error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_and_a_path_in_each_others_place_name_the_command() {
+        let id = "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6";
+        for name in [id.to_owned(), format!("3f2a91c0:{id}")] {
+            let error = parse_pattern(&name).unwrap_err();
+            assert!(error.ends_with(&format!(": longshore job {name}")), "{error}");
+            parse_job(&name).unwrap();
+        }
+        let error = parse_job("/jobs/**").unwrap_err();
+        assert!(error.ends_with(": longshore jobs '/jobs/**'"), "{error}");
+        assert!(parse_pattern("jobs").unwrap_err().contains("does not begin with '/'"));
+        assert!(parse_job("jobs").unwrap_err().contains("looks like"));
+    }
 }

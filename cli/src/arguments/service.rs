@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use longshore::protocol::Address;
 use longshore::{Durability, Path};
 
-use super::DryRun;
+use super::{DryRun, file_argument};
 use crate::config::{parse_address, parse_advertised, parse_durability};
 use crate::confirmation::Confirmation;
 
@@ -15,7 +15,7 @@ use crate::confirmation::Confirmation;
 pub(crate) struct Up {
     /// The directory of the journal [default: $LONGSHORE_DATA, the configuration file,
     /// $XDG_DATA_HOME/longshore, ~/.local/share/longshore]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = file_argument())]
     pub(crate) data: Option<PathBuf>,
     /// Number of resolver replicas
     #[arg(
@@ -76,7 +76,7 @@ pub(crate) struct RunReplica {
     pub(crate) name: Option<String>,
     /// A directory for this replica only, where it stores the publishers that it knows [default:
     /// resolver-PORT in the data directory; none with port 0]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = file_argument())]
     pub(crate) data: Option<PathBuf>,
     /// The address that serves its metrics, /sys/replicas/NAME [default: a free port of its
     /// listening address; resolver.metrics in the configuration file]
@@ -140,7 +140,7 @@ pub(crate) struct Drain {
 pub(crate) struct RunPublisher {
     /// The directory of the journal [default: $LONGSHORE_DATA, the configuration file,
     /// $XDG_DATA_HOME/longshore, ~/.local/share/longshore]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = file_argument())]
     pub(crate) data: Option<PathBuf>,
     /// The address to listen on; port 0 picks a free port [default: 127.0.0.1:4780]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::DryRun;
+use super::{DryRun, file_argument};
 use crate::time::{parse_deadline, parse_timestamp};
 
 #[derive(Args, Debug)]
@@ -54,7 +54,7 @@ pub(crate) enum TokenAction {
 #[derive(Args, Debug)]
 pub(crate) struct TokenFileArgument {
     /// The token file of the servers [default: access.tokens of the configuration]
-    #[arg(long = "file", value_name = "FILE")]
+    #[arg(long = "file", value_name = "FILE", value_parser = file_argument())]
     pub(crate) path: Option<PathBuf>,
 }
 

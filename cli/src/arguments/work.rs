@@ -20,13 +20,6 @@ pub(crate) enum TakeOrder {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "\
-The payload is the command's standard input; its standard output is the result (at most 1 MiB). \
-The last 8 KiB of its standard error are the error; if the job retains its result, they are \
-retained on success too. Exit code 0 completes the job, 65 buries it, 75 releases it, any other \
-is a failed attempt. LONGSHORE_JOB_ID, LONGSHORE_JOB_TOKEN, LONGSHORE_JOB_ATTEMPT and \
-LONGSHORE_JOB_PATH are in its environment. When the job is cancelled, exceeds its run timeout or \
-loses its lease, the command's process group gets SIGTERM, and SIGKILL 10 s later.")]
 pub(crate) struct Work {
     /// The queues to take jobs from, like /jobs/mail or '/jobs/**'
     #[arg(required = true, value_name = "PATTERN")]

@@ -207,48 +207,39 @@ fn covers(other: &Glob, pattern: &Glob) -> bool {
     other.matches_str(pattern.as_str())
 }
 
-async fn confirm_clock(dry_run: bool, mut context: Context) -> anyhow::Result<()> {
+/// Confirms the clock of every publisher; with `dry_run`, shows those that wait for it.
+async fn confirm_clock(dry_run: bool, context: Context) -> anyhow::Result<()> {
+    let queues = context.queues();
     if dry_run {
-        return show_waiting_clocks(context).await;
+        let mut status = queues.status().await?;
+        status.answers.retain(|answered| answered.answer.clock_held);
+        return show_clocks(&status, dry_run, context);
     }
-    let gathered = context.queues().confirm_clock().await?;
-    if context.output.is_json() {
-        let confirmed: Vec<&str> =
-            gathered.answers.iter().map(|answered| answered.publisher.name.as_str()).collect();
-        context.output.json_pretty(&json!({
-            "confirmed": confirmed, "complete": gathered.complete,
-            "missing": missing_json(&gathered.missing),
-        }))?;
-    } else {
-        for answered in &gathered.answers {
-            context
-                .output
-                .line(format!("the clock of {} is confirmed", answered.publisher.name))?;
-        }
-    }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
-    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+    show_clocks(&queues.confirm_clock().await?, dry_run, context)
 }
 
-/// Prints which publishers wait for the confirmation of their clock.
-async fn show_waiting_clocks(mut context: Context) -> anyhow::Result<()> {
-    let gathered = context.queues().status().await?;
-    let waiting: Vec<&str> = gathered
-        .answers
-        .iter()
-        .filter(|answered| answered.answer.clock_held)
-        .map(|answered| answered.publisher.name.as_str())
-        .collect();
+/// Prints the publishers whose clock is confirmed, or would be.
+fn show_clocks<T>(
+    gathered: &PublisherAnswers<T>,
+    dry_run: bool,
+    mut context: Context,
+) -> anyhow::Result<()> {
+    let publishers = gathered.answers.iter().map(|answered| &answered.publisher);
     if context.output.is_json() {
+        let confirmed = publishers.map(
+            |publisher| json!({ "publisher": publisher.id.to_string(), "name": publisher.name }),
+        );
         context.output.json_pretty(&json!({
-            "dry_run": true, "would_confirm": waiting, "complete": gathered.complete,
-            "missing": missing_json(&gathered.missing),
+            "dry_run": dry_run, "confirmed": confirmed.collect::<Vec<_>>(),
+            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
-    } else if waiting.is_empty() {
+    } else if dry_run && gathered.answers.is_empty() {
         context.output.line("no publisher waits for the confirmation of its clock")?;
     } else {
-        let names = waiting.join(", ");
-        context.output.line(format!("the clock of {names} would be confirmed"))?;
+        let is = if dry_run { "would be" } else { "is" };
+        for publisher in publishers {
+            context.output.line(format!("the clock of {} {is} confirmed", publisher.name))?;
+        }
     }
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }

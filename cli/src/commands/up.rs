@@ -1,5 +1,6 @@
 //! `longshore up`: a whole system in one process.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -210,28 +211,34 @@ impl Ready<'_> {
         let Ready { system, data, memory, registration, config } = self;
         let (publisher, resolvers) = (system.publisher(), system.cluster().replicas);
         let (address, data) = (publisher.address().to_string(), data.display());
+        let variables = context.config.client_variables(&resolvers, config);
         let config = config.map(|file| file.display().to_string());
         if context.output.is_json() {
             return Ok(context.output.json(&json!({
                 "ready": "up", "resolvers": resolvers, "address": address,
                 "publisher": publisher.info().id.to_string(), "data": data.to_string(),
                 "registered": registration.json(), "config": config,
+                "environment": variables.into_iter().collect::<BTreeMap<_, _>>(),
                 "recovered": publisher::recovered_json(publisher.opened()),
                 "memory_max_bytes": memory,
             }))?);
         }
-        // The flag that a command in another terminal needs to find this system.
-        let named = resolvers.iter().any(|at| context.config.resolvers.value.contains(at));
-        let resolvers = resolvers.join(",");
-        let at = match config {
-            Some(file) => format!(" --config {}", shell_word(&file)),
-            None if named => String::new(),
-            None => format!(" --resolver {resolvers}"),
+        let export = match variables.is_empty() {
+            true => String::new(),
+            false => {
+                let words = variables.iter().map(|(name, value)| {
+                    let value = shell_word(value);
+                    format!(" {name}={value}")
+                });
+                format!("export{}\n", words.collect::<String>())
+            }
         };
         context.output.lines(format!(
-            "ready\n  resolver   {resolvers}\n  publisher  {address}, {}\n  data       {data}\n  \
+            "ready\n  resolver   {}\n  publisher  {address}, {}\n  data       {data}\n  \
              memory     {} MiB at most beside jobs, paths and unread output of links\n{}\n\
-             longshore enqueue{at} /jobs/hello 'a payload'\nlongshore work{at} /jobs/hello -- cat",
+             In another terminal:\n{export}longshore enqueue /jobs/hello 'a payload'\n\
+             longshore work /jobs/hello -- cat",
+            resolvers.join(","),
             registration.brief(),
             memory.div_ceil(1 << 20),
             publisher::recovered_lines(publisher.opened()),

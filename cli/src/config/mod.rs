@@ -3,6 +3,7 @@
 
 mod access;
 mod check;
+mod client_variables;
 mod contexts;
 mod file;
 mod folders;
@@ -57,6 +58,7 @@ pub(crate) const RESOLVER_PORT: u16 = 4770;
 /// The default port of a publisher.
 pub(crate) const PUBLISHER_PORT: u16 = 4780;
 
+const ENV_PREFIX: &str = "LONGSHORE_";
 const ENV_CONFIG: &str = "LONGSHORE_CONFIG";
 const ENV_CONTEXT: &str = "LONGSHORE_CONTEXT";
 const ENV_RESOLVERS: &str = "LONGSHORE_RESOLVERS";
@@ -208,6 +210,22 @@ impl Config {
             problems.extend(check::services(&config).err().map(Problem::of_several_keys));
         }
         (config, problems)
+    }
+
+    /// The variables by which commands of another terminal reach the system of this process at
+    /// `replicas`; empty if they reach it without any. `clients` is a configuration for them, if
+    /// one was written.
+    pub(crate) fn client_variables(
+        &self,
+        replicas: &[String],
+        clients: Option<&FilePath>,
+    ) -> Vec<(&'static str, String)> {
+        let named = self.file.as_ref().filter(|file| file.origin != Origin::Default);
+        let file = clients.or(named.map(|file| file.value.as_path()));
+        // What is set in this terminal may be unset in another.
+        let mut environment = environment();
+        environment.retain(|name, _| !name.starts_with(ENV_PREFIX));
+        client_variables::of(self, replicas, file, environment)
     }
 
     fn resolve(overrides: &ConfigOverrides, environment: &Environment) -> Result<Config, String> {

@@ -1,8 +1,11 @@
 //! The flags that say how to reach the system, beside its replicas.
 
-use clap::Args;
 #[cfg(feature = "bench")]
 use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::arguments::file_text;
 
 /// The flags of `cluster`, `[tls]` and `token_file`.
 #[derive(Args, Clone, Default, Debug)]
@@ -13,13 +16,13 @@ pub(crate) struct SystemFlags {
     pub(crate) cluster: Option<String>,
     /// The PEM file of the authority that signs the servers' certificates, or system for those that
     /// the machine trusts [default: $LONGSHORE_TLS_CA, the context, the configuration file]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = file_text(), hide_short_help = true)]
     pub(crate) tls_ca: Option<String>,
     /// The PEM file of this process's certificate [default: $LONGSHORE_TLS_CERTIFICATE, …]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = file_text(), hide_short_help = true)]
     pub(crate) tls_certificate: Option<String>,
     /// The PEM file of its private key [default: $LONGSHORE_TLS_KEY, …]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = file_text(), hide_short_help = true)]
     pub(crate) tls_key: Option<String>,
     /// The name in the servers' certificates, if it is not the one that is dialled [default:
     /// $LONGSHORE_TLS_SERVER_NAME, …]
@@ -27,7 +30,7 @@ pub(crate) struct SystemFlags {
     pub(crate) tls_server_name: Option<String>,
     /// The file of the token by which servers know this process; read again for each link [default:
     /// $LONGSHORE_TOKEN_FILE, the secret itself in $LONGSHORE_TOKEN, …]
-    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "FILE", value_parser = file_text(), hide_short_help = true)]
     pub(crate) token_file: Option<String>,
 }
 

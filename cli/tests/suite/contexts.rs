@@ -21,6 +21,11 @@ fn a_selected_context_is_used_and_shown_until_something_closer_names_a_system() 
     at(&["context", "add", "../x", "--resolver", "a:1"]).code(2).stderr_has(&["letters, digits"]);
     at(&["context", "add", "here", "--resolver", system.resolver(), "--use"]).code(0);
     at(&["context", "add", "gone", "--resolver", "127.0.0.1:1"]).code(0);
+    // No shell expands it there.
+    at(&["context", "add", "tls", "--resolver", "a:1", "--tls-ca=~/ca.pem"]).code(0);
+    let stored = at(&["context", "show", "tls", "--json"]).code(0).json();
+    assert_eq!(stored["keys"][0]["value"], "/nonexistent/ca.pem", "{stored}");
+    at(&["context", "rm", "tls"]).code(0);
     at(&["stat"]).code(0);
     at(&["stat", "--context", "gone"]).code(3).stderr_has(&["127.0.0.1:1"]);
     with(&[("LONGSHORE_CONTEXT", "gone")], &["stat"]).code(3);

@@ -165,17 +165,27 @@ fn up_makes_a_secured_system_in_one_command() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let data = data.to_str().unwrap();
-    let up = ["up", "--tls-dev", "--json", "--resolver-port", "0", "--publisher-port", "0"];
-    for _ in 0..2 {
+    let up = ["up", "--tls-dev", "--resolver-port", "0", "--publisher-port", "0", "--replicas"];
+    for json in [true, false] {
         let mut command = longshore(&up);
-        command.args(["--replicas", "1", "--data", data]);
+        command.args(["1", "--cluster", "dev", "--data", data]);
+        command.args(json.then_some("--json"));
         let mut system = BackgroundCommand::start(command);
-        let ready: Value = serde_json::from_str(&system.line()).unwrap();
-        let config = ready["config"].as_str().unwrap();
-        let enqueue = ["enqueue", "--config", config, "/jobs/a", "x"];
-        run(longshore(&enqueue), b"").code(0);
-        let resolver = ready["resolvers"][0].as_str().unwrap();
-        run(longshore(&["stat", "--resolver", resolver]), b"").code(3).stderr_has(&["TLS"]);
+        // What another terminal needs.
+        let export = if json {
+            let ready: Value = serde_json::from_str(&system.line()).unwrap();
+            let resolver = ready["resolvers"][0].as_str().unwrap();
+            run(longshore(&["stat", "--resolver", resolver]), b"").code(3).stderr_has(&["TLS"]);
+            assert_eq!(ready["environment"]["LONGSHORE_CONFIG"], ready["config"]);
+            format!("export LONGSHORE_CONFIG={}", ready["config"].as_str().unwrap())
+        } else {
+            while system.line() != "In another terminal:\n" {}
+            system.line()
+        };
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{export}\n$0 enqueue /jobs/a x"));
+        shell.arg(env!("CARGO_BIN_EXE_longshore")).env("HOME", "/nonexistent");
+        run(shell, b"").code(0);
         system.send(Signal::TERM);
         assert_eq!(system.ended().code, 0);
     }
