@@ -9,6 +9,26 @@ use longshore_access::{Action, Identity, IdentityTextError};
 
 use super::file_argument;
 
+/// The long help: what a policy looks like.
+pub(super) const POLICY: &str = "\
+Show what a policy allows, and by which rule
+
+A policy is a TOML file for all servers, which the key access.policy of their configuration names, as
+access.tokens names the file of the tokens. What no rule allows is denied; [[deny]] beats [[allow]].
+
+  [[allow]]
+  who = [\"token:shop\", \"dns:*.shop.example\"]  # \"*\" is everyone with a name
+  do = [\"resolve\", \"enqueue\"]                 # or \"*\"
+  paths = [\"/jobs/shop/**\"]
+
+  [publishers]  # who may register by this id, which publisher status --json shows
+  \"0198f2a4-c1d0-7a3e-9b5c-6d7e8f901234\" = [\"cn:berlin-1\"]
+
+resolve is to find paths: all need it. Producers enqueue, workers work, publishers serve and publish.
+inspect is to see jobs, payload to see their contents, act to change jobs and queues; read and write
+are for live values; operate, at /sys, for servers. Clients with a token and no certificate need
+tls.client_certificates = \"optional\" at the servers.";
+
 #[derive(Args, Debug)]
 pub(crate) struct Access {
     #[command(subcommand)]
@@ -64,6 +84,26 @@ impl std::fmt::Display for Who {
         match &self.0 {
             Some(who) => write!(f, "{who}"),
             None => f.write_str("anonymous"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_access::Policy;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_in_the_help_names_every_action_and_is_one() {
+        let lines = POLICY.lines().filter(|line| line.starts_with("  ") || line.is_empty());
+        let text: Vec<&str> = lines.collect();
+        let policy = Policy::parse(&text.join("\n")).unwrap();
+        let shop = "token:shop".parse().unwrap();
+        let path = Path::new("/jobs/shop/a").unwrap();
+        assert!(policy.decide(Some(&shop), Action::Enqueue, &path).is_allowed());
+        for action in Action::ALL.iter().filter(|action| **action != Action::Replicate) {
+            assert!(POLICY.contains(&action.to_string()), "{action}");
         }
     }
 }

@@ -161,6 +161,7 @@ pub(crate) enum DeadAction {
     },
     /// Make dead jobs ready again, with all their attempts; with a payload, replace one job by a
     /// new one
+    #[command(visible_alias = "retry")]
     Revive {
         #[command(flatten)]
         selected: Selection,

@@ -33,6 +33,7 @@ use crate::failure::UsageError;
 use crate::logging::LogFormat;
 use crate::time::parse_duration;
 
+use access::POLICY;
 pub(crate) use access::{Access, AccessAction, Who};
 pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
@@ -186,7 +187,7 @@ pub(crate) enum Command {
     Confirm(Confirm),
     /// Cancel jobs that have not ended; running jobs are taken from their workers
     Cancel(Cancel),
-    /// Manage dead letters: list, group, show, revive, also with another payload, drop
+    /// Manage failed jobs, the dead letters: list, group, show, retry (revive), drop
     Dead(Dead),
     /// Delete jobs that have ended
     Purge(Purge),
@@ -209,7 +210,7 @@ pub(crate) enum Command {
     Top(Top),
     /// Check the health of every component, for monitoring
     Check(Check),
-    /// Inspect, verify, dump or copy a publisher's data directory
+    /// Inspect, verify, dump or back up (copy) a publisher's data directory
     Journal(Journal),
     /// Show the effective configuration with the origin of each value
     Config {
@@ -224,6 +225,7 @@ pub(crate) enum Command {
     /// Create, list and revoke the tokens by which clients are known
     Token(Token),
     /// Show what a policy allows, and by which rule
+    #[command(long_about = POLICY)]
     Access(Access),
     /// Print a shell's completions, which also complete paths, workers and contexts
     Completions {

@@ -51,9 +51,10 @@ pub(crate) struct Resolver {
 pub(crate) enum ResolverAction {
     /// Run one replica of the resolver, until SIGTERM
     ///
-    /// Replicas do not know each other: publishers register at each that their `resolvers` name. To
-    /// add one to a running system, start it without --fresh, add it to `resolvers` of every
-    /// publisher and restart these one at a time, then add it for workers, producers and tools.
+    /// Replicas do not know each other: publishers register at each that their --resolver, or
+    /// `resolvers` in the configuration file, names. To add one to a running system, start it without
+    /// --fresh, add it there for every publisher and restart these one at a time, then add it for
+    /// workers, producers and tools.
     /// Until then it finds nothing: longshore check names the publishers that a replica does not
     /// know.
     Run(RunReplica),

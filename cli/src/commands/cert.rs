@@ -12,7 +12,7 @@ use crate::certificates::{
     make_authority, show_time,
 };
 use crate::failure::{AlreadyReported, UsageError};
-use crate::output::{Output, printable};
+use crate::output::{Output, printable, shell_word};
 use crate::time::wall_ms;
 
 pub(crate) fn run(arguments: Cert, mut context: Context) -> anyhow::Result<()> {
@@ -83,9 +83,18 @@ fn issue(arguments: IssueCertificate, now: i64, output: &mut Output) -> anyhow::
             ("identity", &identity(description)),
             ("hosts", &hosts),
             ("valid until", &end),
+            ("flags", &flags(&dir, &pair)),
         ],
         output,
     )
+}
+
+/// What the process that the certificate is for is started with.
+fn flags(authority: &Path, pair: &Pair) -> String {
+    let authority = Pair::new(authority, AUTHORITY_FILES).certificate;
+    let [ca, certificate, key] = [&authority, &pair.certificate, &pair.key]
+        .map(|file| shell_word(&file.to_string_lossy()).into_owned());
+    format!("--tls-ca {ca} --tls-certificate {certificate} --tls-key {key}")
 }
 
 fn print_json(pair: &Pair, made: &Issued, now: i64, output: &mut Output) -> anyhow::Result<()> {

@@ -40,7 +40,7 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
             let queues = context.queues();
             let found = match queues.job(&id).await {
                 Ok(found) => found,
-                Err(error) => return Err(missing_job::explain(error, &queues, &context).await),
+                Err(error) => return Err(missing_job::explain(error, &id, &queues, &context).await),
             };
             if found.job.state != JobState::Dead {
                 anyhow::bail!("job {id} is {}, not dead", found.job.state);

@@ -101,9 +101,12 @@ fn given_up(jobs: Option<&RemainingJobs>) -> String {
             "It still runs, with {}: they are given up unless it registers again.",
             jobs.all()
         ),
-        None => "Jobs that only its disk has are given up; how many is unknown, as it does not \
-                 answer (longshore journal dump DIR reads its data directory)."
-            .to_owned(),
+        None => {
+            "Jobs that only its disk has are given up: none if publisher drain found it empty; \
+                 otherwise how many is unknown, as it does not answer (longshore journal dump DIR \
+                 reads its data directory)."
+                .to_owned()
+        }
     }
 }
 

@@ -23,7 +23,9 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         // The receipt names the publisher, so wait for its return.
         Some(_) if arguments.wait => job_once_reachable(&queues, &arguments.id).await?,
         _ => match queues.job(&arguments.id).await {
-            Err(error) => return Err(missing_job::explain(error, &queues, &context).await),
+            Err(error) => {
+                return Err(missing_job::explain(error, &arguments.id, &queues, &context).await);
+            }
             Ok(found) => found,
         },
     };

@@ -143,7 +143,10 @@ pub(crate) fn shown_state(state: JobState, retrying: bool) -> String {
 
 fn age(since: u64) -> String {
     let ms = wall_ms().saturating_sub(since);
-    show_duration(Duration::from_secs(ms / 1_000))
+    match ms / 1_000 {
+        0 => "0s".to_owned(),
+        seconds => show_duration(Duration::from_secs(seconds)),
+    }
 }
 
 /// The error of its last failed attempt; none once it has completed: publishers retain it with the

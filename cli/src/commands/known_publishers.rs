@@ -16,7 +16,8 @@ const NOTE_ANSWER_MAX: Duration = Duration::from_secs(2);
 const NAMED_MAX: usize = 8;
 
 /// What publishers of queues and replicas have to do so that both know each other.
-const REMEDY: &str = "add it to `resolvers` of every publisher, and restart these one at a time";
+const REMEDY: &str = "add it to --resolver, or `resolvers` in the configuration file, of every \
+                      publisher, and restart these one at a time";
 
 /// A replica, and the publishers that it knows; or, for people, why it did not answer.
 pub(super) type Answer = (String, Result<Vec<KnownPublisher>, String>);

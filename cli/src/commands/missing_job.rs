@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
 use longshore::protocol::messages::work::{Filter, JobsQuery};
-use longshore::{Glob, JobId, JobLookupError, JobRef, Queues};
+use longshore::{Glob, JobId, JobLocator, JobLookupError, JobRef, Queues};
 use tokio::time::timeout;
 
 use super::Context;
@@ -20,9 +20,19 @@ const SEARCH_MAX: Duration = Duration::from_secs(3);
 /// The error for a failed lookup; for a job that is nowhere, with what is known of it.
 pub(super) async fn explain(
     error: JobLookupError,
+    name: &JobLocator,
     queues: &Queues,
     context: &Context,
 ) -> anyhow::Error {
+    if let JobLookupError::PublisherAway { .. } = &error {
+        // A publisher that was restored from a copy has another id.
+        let anywhere = JobLocator { publisher: None, id: name.id };
+        let found = timeout(SEARCH_MAX, queues.job(&anywhere)).await;
+        let Ok(Ok(found)) = found else { return error.into() };
+        let message = format!("{error}, or publisher {} has a copy", found.publisher.name);
+        let hint = format!("longshore job {}", found.job_ref());
+        return Failure::new(FailureKind::NotFound, message).with_hint(hint).into();
+    }
     let JobLookupError::NotFound { id, asked } = &error else { return error.into() };
     if asked.is_empty() {
         note_if_none(context).await;

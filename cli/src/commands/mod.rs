@@ -178,14 +178,24 @@ async fn unreachable(cluster: Cluster) -> anyhow::Error {
                 format!("\n  {replica}: {}", status.err().unwrap_or_default())
             });
             let why = why.collect::<String>();
+            let hint = resolver_hint(&why);
             let message = format!("no replica of the resolver can be reached:{why}");
-            return Failure::new(FailureKind::Unreachable, message).with_hint(RESOLVER_HINT).into();
+            return Failure::new(FailureKind::Unreachable, message).with_hint(hint).into();
         }
         tokio::time::sleep(CONNECT_RETRY).await;
     }
 }
 
-const RESOLVER_HINT: &str = "longshore up starts one here; --resolver HOST:PORT,… names another";
+/// The remedy for replicas that cannot be reached for this reason.
+fn resolver_hint(why: &str) -> &'static str {
+    match why.contains("TLS") {
+        true => {
+            "--tls-ca FILE names who signs the servers' certificates; --tls-certificate and \
+             --tls-key, or --token-file, who this client is"
+        }
+        false => "longshore up starts one here; --resolver HOST:PORT,… names another",
+    }
+}
 
 /// How long a command waits for the resolver before it prints that it does.
 const SILENT_WAIT_MAX: Duration = Duration::from_millis(750);
@@ -198,11 +208,13 @@ async fn report_wait_for_resolver(cluster: Cluster) {
     if replicas.iter().any(|(_, status)| status.is_ok()) {
         return;
     }
+    let mut all = String::new();
     for (replica, status) in replicas {
         let why = status.err().unwrap_or_default();
         report!("waiting for the resolver at {replica}: {why}");
+        all += &why;
     }
-    report!("{RESOLVER_HINT}");
+    report!("{}", resolver_hint(&all));
 }
 
 /// Runs one command.

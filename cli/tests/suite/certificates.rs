@@ -92,6 +92,8 @@ fn keys_are_private_and_nothing_is_overwritten() {
     let text = at(&["issue", "b", "--dir", "tls", "--out", "more", "--days", "3"]).code(0).stdout;
     assert!(text.contains("identity       cn:b\n"), "{text}");
     assert!(text.contains("hosts          none"), "{text}");
+    let flags = "--tls-ca tls/ca.pem --tls-certificate more/b.pem --tls-key more/b.key\n";
+    assert!(text.ends_with(flags), "{text}");
 
     let mode = |file: &str| {
         let file = fs::metadata(folder.path().join(file)).unwrap();

@@ -178,7 +178,7 @@ fn a_copied_journal_has_each_job_once_and_a_new_identity() {
         move || run(command, (0..20_000).map(|n| format!("{n}\n")).collect::<String>().as_bytes())
     });
     let worker = system.spawn(&["work", "/jobs/c", "--", "sleep", "100"]);
-    system.enqueue("/jobs/c", "held", &[]);
+    let held = system.enqueue("/jobs/c", "held", &[]);
     common::wait_until("the worker holds its job", || system.stat("/jobs/c")["running"] == 1);
     let copy = system.folder.path().join("copy");
     let copied = journal(&["copy", text(&data), text(&copy), "--json"]).code(0).json();
@@ -201,6 +201,9 @@ fn a_copied_journal_has_each_job_once_and_a_new_identity() {
     assert_eq!((&a["ready"], &a["enqueued_ever"]), (&5_000.into(), &5_000.into()));
     // Running at the original, ready in the copy.
     assert_eq!((&c["ready"], &c["running"]), (&1.into(), &0.into()));
+    // Its receipt names the original.
+    let here = restored.job(held.split_once(':').unwrap().1)["job"].as_str().unwrap().to_owned();
+    restored.run(&["job", &held]).code(1).stderr_has(&[&format!("longshore job {here}\n")]);
     assert_eq!(system.stat("/jobs/a")["ready"], 5_000, "the original is unchanged");
 }
 

@@ -63,7 +63,7 @@ async fn a_replica_that_no_publisher_names_is_reported() {
         &["cancel", "/**", "--yes"],
         &["dead", "ls"],
     ] {
-        at_new(command).stderr_has(&[&empty, "`resolvers` of every publisher"]);
+        at_new(command).stderr_has(&[&empty, "add it to --resolver, or `resolvers`"]);
     }
     at_new(&["check"]).code(1);
 

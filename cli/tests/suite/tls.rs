@@ -175,7 +175,8 @@ fn up_makes_a_secured_system_in_one_command() {
         let export = if json {
             let ready: Value = serde_json::from_str(&system.line()).unwrap();
             let resolver = ready["resolvers"][0].as_str().unwrap();
-            run(longshore(&["stat", "--resolver", resolver]), b"").code(3).stderr_has(&["TLS"]);
+            let stat = run(longshore(&["stat", "--resolver", resolver]), b"").code(3);
+            stat.stderr_has(&["it speaks TLS", "--tls-ca FILE"]);
             assert_eq!(ready["environment"]["LONGSHORE_CONFIG"], ready["config"]);
             format!("export LONGSHORE_CONFIG={}", ready["config"].as_str().unwrap())
         } else {
