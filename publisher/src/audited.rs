@@ -10,9 +10,11 @@ use longshore_transport::AuditedAct;
 /// Most ids in one record; an act on more has several records.
 const IDS_IN_RECORD: usize = 100;
 
-/// Whether a request changes what an operator is responsible for. A dry run changes nothing.
+/// Whether a request changes what an operator is responsible for. A dry run changes nothing, and
+/// producers confirm their own jobs.
 pub(crate) fn is_act(request: &Request) -> bool {
     match request {
+        Request::Act { action: Action::Confirm, .. } => false,
         Request::Act { dry_run, .. } | Request::Quiet { dry_run, .. } => !dry_run,
         Request::Replace { .. }
         | Request::Pause { .. }

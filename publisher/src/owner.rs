@@ -233,7 +233,7 @@ impl Owner {
     fn process(&mut self, now: Now, event: OwnerEvent) -> Result<(), Poisoned> {
         match event {
             OwnerEvent::LinkUp(new_link) => self.link_up(now, new_link),
-            OwnerEvent::Messages { link, messages, .. } if self.router.has(link) => {
+            OwnerEvent::Messages { link, messages, .. } if self.router.serves(link) => {
                 for message in messages {
                     self.message(now, link, message)?;
                 }

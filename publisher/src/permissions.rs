@@ -1,7 +1,9 @@
 //! What a client's rights allow of its requests. Pure.
 
 use longshore_access::{Action, Rights};
-use longshore_protocol::messages::work::{JobsQuery, Request, RequestError, Selection, Subscribe};
+use longshore_protocol::messages::work::{
+    Action as JobAction, JobsQuery, Request, RequestError, Selection, Subscribe,
+};
 use longshore_protocol::{Glob, PathSet};
 
 /// The queues that a request may show or change; none for all. An error if it may do nothing.
@@ -47,6 +49,8 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::DeadGroups { .. }
         | Request::Job { .. }
         | Request::Await { .. } => Action::Inspect,
+        // A producer's own step, the second half of an enqueue.
+        Request::Act { action: JobAction::Confirm, .. } => Action::Enqueue,
         Request::Act { .. }
         | Request::Replace { .. }
         | Request::Pause { .. }

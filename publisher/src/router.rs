@@ -128,6 +128,11 @@ impl Router {
         self.links.contains_key(&link)
     }
 
+    /// True while the link's messages count. What waits here when a link loses its rights does not.
+    pub(crate) fn serves(&self, link: LinkId) -> bool {
+        self.links.get(&link).is_some_and(|output| !output.sender.was_cut())
+    }
+
     /// The link's `Attached` is being sent.
     pub(crate) fn attached(&mut self, link: LinkId) {
         if let Some(output) = self.links.get_mut(&link) {

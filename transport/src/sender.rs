@@ -77,6 +77,11 @@ impl LinkSender {
         self.guard.shared.end(LinkEnd::Local(reason.into().into()));
     }
 
+    /// True once this side has ended the link, as when its client has lost rights.
+    pub fn was_cut(&self) -> bool {
+        matches!(self.guard.shared.ended(), Some(LinkEnd::Local(_)))
+    }
+
     /// Asks the kernel to buffer no more than about `bytes` of this link that the other side has
     /// not taken. It may buffer less.
     pub fn bound_kernel_buffer(&self, bytes: usize) -> std::io::Result<()> {

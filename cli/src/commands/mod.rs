@@ -122,7 +122,8 @@ impl Context {
 
     /// TLS for a listener at this address; none without TLS.
     pub(crate) fn acceptor(&self, listen: SocketAddr) -> Result<Option<TlsAcceptor>, UsageError> {
-        let checked = self.config.tls.check_listener(listen);
+        let checked =
+            self.config.tls.check_listener(listen, self.config.access.policy.value.is_some());
         checked.map_err(|why| UsageError(format!("{listen}: {why}")))?;
         self.tls.acceptor()
     }

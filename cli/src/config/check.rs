@@ -116,7 +116,10 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
             .into_iter()
             .chain(of_metrics)
     {
-        config.tls.check_listener(listen.value).map_err(|why| wrong(key, listen, &why))?;
+        config
+            .tls
+            .check_listener(listen.value, config.access.policy.value.is_some())
+            .map_err(|why| wrong(key, listen, &why))?;
         if !insecure && !config.tls.is_on() && !is_loopback(listen.value.ip()) {
             let section = key.split('.').next().unwrap_or(key);
             return Err(wrong(

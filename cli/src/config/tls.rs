@@ -81,8 +81,13 @@ impl TlsConfig {
     }
 
     /// An error if everyone may be a client of this listener, and nothing says that this is meant.
-    pub(crate) fn check_listener(&self, listen: SocketAddr) -> Result<(), String> {
-        let is_meant = self.client_certificates.value.is_some();
+    pub(crate) fn check_listener(&self, listen: SocketAddr, policy: bool) -> Result<(), String> {
+        let is_meant = match self.client_certificates.value {
+            Some(ClientCertificates::Off) => true,
+            // The others need a token, and rights.
+            Some(ClientCertificates::Optional) => policy,
+            Some(ClientCertificates::Required) | None => false,
+        };
         if !self.is_on()
             || is_meant
             || self.client_certificates() == ClientCertificates::Required
@@ -91,7 +96,8 @@ impl TlsConfig {
             return Ok(());
         }
         let why = "other machines can reach it, and it would admit clients without a certificate: \
-                   set tls.ca to the file of the authority that signs theirs, or accept it with \
+                   set tls.ca to the file of the authority that signs theirs, or access.policy \
+                   beside tls.client_certificates = \"optional\", or accept it with \
                    tls.client_certificates = \"off\"";
         Err(why.to_owned())
     }

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use longshore_access::Action;
 use longshore_protocol::messages::work::{FromPublisher, Request};
 use longshore_protocol::{JobId, LinkId};
 
 use super::Owner;
 use crate::feeds::FeedSink;
+use crate::permissions;
 use crate::router::Router;
 
 impl Owner {
@@ -63,10 +65,11 @@ impl Owner {
     pub(super) fn follow(&mut self) {
         if !self.waiters.is_empty() {
             let now = self.clock.now();
-            let Owner { waiters, store, .. } = self;
+            let Owner { waiters, store, router, .. } = self;
             waiters.start_lookups(|link: LinkId, id: u64, job: JobId| {
-                // Its queue was checked when the wait began.
-                store.query(now, link, id, Request::Await { id: job }, None);
+                let rights = router.rights(link);
+                let within = rights.and_then(|rights| permissions::limit(rights, Action::Inspect));
+                store.query(now, link, id, Request::Await { id: job }, within);
             });
         }
         let Owner { feeds, store, router, .. } = self;

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{JobId, LinkId};
 use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLevel, State};
-use tracing::warn;
+use tracing::debug;
 
 use super::Owner;
 use crate::audited;
@@ -50,7 +50,7 @@ impl Owner {
             && let Some(client) = self.router.client(link)
             && let Err(why) = self.operator_log.audit_act(client, || audited::act_of(&request))
         {
-            warn!(%why, "an act is refused");
+            debug!(%why, "an act is refused");
             self.answer(link, id, Err(RequestError::NotAudited));
             return Ok(());
         }
@@ -59,7 +59,7 @@ impl Owner {
                 let within = within.cloned();
                 Command::Act { link, request: id, action, selection, pace, within }
             }
-            Request::Replace { id: job, .. } if !is_within(self.store.state(), &job) => {
+            Request::Replace { .. } if is_denied => {
                 self.answer(link, id, Ok(Answer::Replaced(ReplaceOutcome::Unknown)));
                 return Ok(());
             }
@@ -94,10 +94,6 @@ impl Owner {
             }
             Request::Quiet { workers, quiet, dry_run } => {
                 self.request_quiet((link, id), &workers, quiet, dry_run);
-                return Ok(());
-            }
-            Request::Await { id: job } if !is_within(self.store.state(), &job) => {
-                self.answer(link, id, Ok(Answer::Job(None)));
                 return Ok(());
             }
             Request::Await { id: job } => {

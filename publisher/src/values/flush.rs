@@ -127,7 +127,7 @@ async fn flush_link(handle: LinkHandle, end: u64, deadline: FlushDeadline) -> Li
         () = two_turns => {}
     }
     let reason = format!("it did not take what was flushed within {:?}", deadline.timeout);
-    tracing::info!(subscriber = %handle.0.name, %reason, "a value link is cut");
+    tracing::info!(subscriber = ?handle.0.name, %reason, "a value link is cut");
     sender.cut(reason);
     LinkFlush::TimedOut(handle.0.name.clone())
 }

@@ -69,7 +69,7 @@ impl LinkSink for LinkHandle {
     }
 
     fn end(&mut self, reason: String, goodbye: Option<Frame>) {
-        info!(subscriber = %self.0.name, %reason, "a value link is closed");
+        info!(subscriber = ?self.0.name, %reason, "a value link is closed");
         if let Some(goodbye) = goodbye {
             // The link may have ended already.
             let _ = self.0.sender.send(goodbye);

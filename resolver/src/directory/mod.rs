@@ -591,7 +591,7 @@ impl Directory {
         let (info, registered) =
             (&self.publishers[slot].info, self.publishers[slot].registrations.len());
         tracing::info!(
-            publisher = %info.name, id = %info.id, registered,
+            publisher = ?info.name, id = %info.id, registered,
             "a publisher stops; hiding it"
         );
         self.hide_publisher(slot, Departure::Stopped);

@@ -11,6 +11,9 @@ use super::of_process;
 /// The beginning of each line.
 const LINE_START: &[u8] = b"{\"seq\":";
 
+/// The most that may follow the last line after a power cut: all of one write, in general.
+const TORN_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 /// What the lines are written to.
 pub(super) trait Storage {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -42,6 +45,23 @@ pub(super) struct ChainedFile<S> {
     is_torn: bool,
 }
 
+/// Why a file is not open.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum FileError {
+    /// It is no log, or not the one that is meant.
+    Unusable(String),
+    /// It cannot be written now, as on a full disk.
+    NotWritten(String),
+}
+
+impl FileError {
+    pub(super) fn into_text(self) -> String {
+        match self {
+            FileError::Unusable(why) | FileError::NotWritten(why) => why,
+        }
+    }
+}
+
 /// How a file ends.
 #[derive(PartialEq, Eq, Debug)]
 struct FileEnd {
@@ -58,24 +78,32 @@ impl ChainedFile<File> {
         path: &Path,
         expected: Option<AuditChain>,
         now_unix_ms: u64,
-    ) -> Result<ChainedFile<File>, String> {
-        let mut file = open_or_create(path).map_err(|error| error.to_string())?;
+    ) -> Result<ChainedFile<File>, FileError> {
+        let unusable = |why: &str| FileError::Unusable(why.to_owned());
+        let not_written = |error: io::Error| FileError::NotWritten(error.to_string());
+        let mut file = open_or_create(path).map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => not_written(error),
+            _ => FileError::Unusable(error.to_string()),
+        })?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err("another process writes it: give each its own file".to_owned());
+                return Err(unusable("another process writes it: give each its own file"));
             }
-            Err(TryLockError::Error(error)) => return Err(format!("it cannot be locked: {error}")),
+            Err(TryLockError::Error(error)) => {
+                return Err(FileError::Unusable(format!("it cannot be locked: {error}")));
+            }
         }
-        let metadata = file.metadata().map_err(|error| error.to_string())?;
+        let metadata = file.metadata().map_err(|error| unusable(&error.to_string()))?;
         if !metadata.is_file() {
-            return Err("it is not a regular file".to_owned());
+            return Err(unusable("it is not a regular file"));
         }
-        let end = FileEnd::of(&mut file, metadata.len())?;
+        let end = FileEnd::of(&mut file, metadata.len()).map_err(FileError::Unusable)?;
         let (is_new, torn_bytes) = (end.chain.is_none(), end.torn_bytes);
         let chain = match (end.chain, expected) {
             (Some(found), Some(expected)) if found != expected => {
-                return Err(format!("it ends with {found}, not {expected}: move it away"));
+                let why = format!("it ends with {found}, not {expected}: move it away");
+                return Err(FileError::Unusable(why));
             }
             (found, expected) => found.or(expected).unwrap_or_default(),
         };
@@ -88,11 +116,10 @@ impl ChainedFile<File> {
         let record =
             AuditRecord { time_unix_ms: now_unix_ms, ..of_process("open the log", detail) };
         if is_new {
-            file.write_with(&[record], AuditChain::begin_file)
-                .map_err(|error| error.to_string())?;
-            sync_folder(path).map_err(|error| error.to_string())?;
+            file.write_with(&[record], AuditChain::begin_file).map_err(not_written)?;
+            sync_folder(path).map_err(not_written)?;
         } else if expected.is_none() || torn_bytes > 0 {
-            file.write(&[record]).map_err(|error| error.to_string())?;
+            file.write(&[record]).map_err(not_written)?;
         }
         Ok(file)
     }
@@ -107,6 +134,13 @@ impl<S: Storage> ChainedFile<S> {
     /// Writes and syncs records. After an error none of them is there, once it is called again.
     pub(super) fn write(&mut self, records: &[AuditRecord]) -> io::Result<()> {
         self.write_with(records, AuditChain::append)
+    }
+
+    /// Removes what a failed write may have left, as far as that works: the file is given up.
+    pub(super) fn give_up(mut self) {
+        if self.is_torn {
+            let _left = self.storage.truncate(self.bytes);
+        }
     }
 
     fn write_with(
@@ -134,12 +168,18 @@ impl FileEnd {
     /// Reads the last line of a file of `bytes`.
     fn of(file: &mut File, bytes: u64) -> Result<FileEnd, String> {
         // The last line, and a torn one after it.
-        let window = bytes.min(2 * AUDIT_LINE_BYTES_MAX as u64);
-        let mut tail = Vec::new();
-        let read = file.seek(SeekFrom::Start(bytes - window));
-        read.and_then(|_| file.take(window).read_to_end(&mut tail))
-            .map_err(|error| error.to_string())?;
-        FileEnd::of_tail(&tail, window == bytes)
+        let mut window = bytes.min(2 * AUDIT_LINE_BYTES_MAX as u64);
+        loop {
+            let mut tail = Vec::new();
+            let read = file.seek(SeekFrom::Start(bytes - window));
+            read.and_then(|_| file.take(window).read_to_end(&mut tail))
+                .map_err(|error| error.to_string())?;
+            let end = FileEnd::of_tail(&tail, window == bytes);
+            if end.is_ok() || window >= bytes.min(TORN_BYTES_MAX) {
+                return end;
+            }
+            window = (2 * window).min(bytes);
+        }
     }
 
     /// Reads it from the last bytes of the file, or all of them.
@@ -149,7 +189,9 @@ impl FileEnd {
         };
         let end = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (lines, torn) = tail.split_at(end);
-        let known = LINE_START.len().min(torn.len());
+        // After a power cut a file may be longer than what was written to it.
+        let zeros = torn.iter().rev().take_while(|byte| **byte == 0).count();
+        let known = LINE_START.len().min(torn.len() - zeros);
         if torn[..known] != LINE_START[..known] {
             return Err(foreign(&"it has no end"));
         }
@@ -258,6 +300,11 @@ mod tests {
         assert_eq!(of(&format!("{line}{{\"se"), true), at(4));
         assert_eq!(of(&format!("{line}{{\"seq\":7,"), true), at(9));
         assert_eq!(of("{\"seq\":1,", true), Ok(FileEnd { chain: None, torn_bytes: 9 }));
+        for text in ["\0\0\0", "{\"s\0", "{\"seq\":7,\0"] {
+            let torn_bytes = text.len() as u64;
+            assert_eq!(of(&format!("{line}{text}"), true), at(torn_bytes));
+            assert_eq!(of(text, true), Ok(FileEnd { chain: None, torn_bytes }));
+        }
         for foreign in ["notes", "notes\n", "{\"seq\":1}\n", &format!("{line}notes"), "\n"] {
             assert!(of(foreign, true).is_err(), "{foreign:?}");
         }

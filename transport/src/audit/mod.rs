@@ -7,6 +7,8 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +18,7 @@ use longshore_access::{AuditOutcome, AuditRecord, Identity};
 use parking_lot::{Condvar, Mutex};
 
 use crate::log_limit::LogLimit;
-use file::ChainedFile;
+use file::{ChainedFile, FileError};
 
 /// Most records that wait to be written. With as many, acts are refused, and other records are
 /// counted only.
@@ -26,6 +28,8 @@ pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
 /// take about 300 MB a day.
 const REFUSALS_MAX: u32 = 50;
 const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
+/// A write that takes longer refuses acts.
+const HANG_WAIT: Duration = Duration::from_secs(5);
 /// The longest that the last handle waits until everything is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -94,6 +98,8 @@ struct Queue {
     lost: u64,
     /// Why the file cannot be written.
     failing: Option<String>,
+    /// The beginning of the write that is under way.
+    writing_since: Option<Instant>,
     refusals: LogLimit,
     refusals_of_strangers: LogLimit,
     /// The file is to be opened again.
@@ -104,14 +110,34 @@ struct Queue {
 
 impl AuditLog {
     /// Opens a file, created if missing with mode 0600, and continues its chain. One process at a
-    /// time. Blocks for the disk.
+    /// time. If it cannot be written, as on a full disk, the log begins as a failing one. Blocks
+    /// for the disk.
     pub fn open(file: &Path) -> Result<AuditLog, AuditOpenError> {
         let failed = |why: String| AuditOpenError { file: file.to_owned(), why };
-        let opened = ChainedFile::open(file, None, now_unix_ms()).map_err(failed)?;
+        let (opened, failing) = match ChainedFile::open(file, None, now_unix_ms()) {
+            Ok(opened) => (Some(opened), None),
+            Err(FileError::NotWritten(why)) => {
+                tracing::error!(
+                    file = %file.display(), why,
+                    "the audit log cannot be written: acts are refused"
+                );
+                (None, Some(why))
+            }
+            Err(FileError::Unusable(why)) => return Err(failed(why)),
+        };
+        AuditLog::begin(file, opened, failing).map_err(|error| failed(error.to_string()))
+    }
+
+    fn begin(
+        file: &Path,
+        opened: Option<ChainedFile<File>>,
+        failing: Option<String>,
+    ) -> io::Result<AuditLog> {
         let queue = Queue {
             records: VecDeque::new(),
             lost: 0,
-            failing: None,
+            failing,
+            writing_since: None,
             refusals: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
             refusals_of_strangers: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
             reopen: false,
@@ -127,8 +153,7 @@ impl AuditLog {
         let of_writer = shared.clone();
         std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || writer::run(&of_writer, opened))
-            .map_err(|error| failed(error.to_string()))?;
+            .spawn(move || writer::run(&of_writer, opened))?;
         Ok(AuditLog(Some(Arc::new(Handle { shared }))))
     }
 
@@ -166,6 +191,10 @@ impl AuditLog {
         let mut queue = shared.queue.lock();
         if let Some(why) = &queue.failing {
             return Err(NotAudited(why.clone()));
+        }
+        if let Some(since) = queue.writing_since.filter(|since| since.elapsed() > HANG_WAIT) {
+            let seconds = since.elapsed().as_secs();
+            return Err(NotAudited(format!("its disk has not finished a write for {seconds} s")));
         }
         if queue.records.len() + records.len() > AUDIT_RECORDS_QUEUED_MAX {
             let full = format!("{AUDIT_RECORDS_QUEUED_MAX} records wait to be written");
@@ -295,4 +324,33 @@ fn of_process(action: &'static str, detail: String) -> AuditRecord {
 fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_without_room_at_its_start_begins_once_there_is_some() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("audit.jsonl");
+        // Until the file is a file.
+        std::fs::create_dir(&file).unwrap();
+        let log = AuditLog::begin(&file, None, Some("no space".to_owned())).unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let client = AuditClient { server: "left", identity: None, address };
+        let act = || AuditedAct { action: "pause", targets: vec![], detail: String::new() };
+        assert!(log.allow(client, act).is_err());
+        log.rules_changed("left", &"1 rules added");
+        std::fs::remove_dir(&file).unwrap();
+        while log.failing().is_some() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(log.allow(client, act).is_ok());
+        drop(log);
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut verifier = longshore_access::AuditVerifier::default();
+        text.lines().for_each(|line| verifier.line(line).unwrap());
+        assert!(text.contains("open the log") && text.contains("1 rules added"), "{text}");
+    }
 }

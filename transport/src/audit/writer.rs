@@ -1,10 +1,11 @@
 //! The thread that writes the file.
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use longshore_access::{AuditChain, AuditRecord};
 
-use super::file::ChainedFile;
+use super::file::{ChainedFile, FileError};
 use super::{Shared, now_unix_ms, of_process};
 
 /// Most records of one write and sync.
@@ -20,29 +21,38 @@ enum Work {
 }
 
 /// Writes until the last handle is dropped, and then what is left, if the file can be written.
-pub(super) fn run(shared: &Shared, file: ChainedFile<std::fs::File>) {
-    let (mut chain, mut file) = (file.chain(), Some(file));
+/// Without a file it opens it, as soon as that works.
+pub(super) fn run(shared: &Shared, mut file: Option<ChainedFile<File>>) {
+    // The position that the next file continues.
+    let mut chain = file.as_ref().map(ChainedFile::chain);
+    let mut open_first = file.is_none();
     loop {
-        let done = match next(shared) {
-            Work::Write(records) => retry(shared, || {
-                let file = opened(shared, &mut file, chain)?;
-                file.write(&records).map_err(|error| error.to_string())?;
-                chain = file.chain();
-                Ok(())
-            }),
+        let work = if std::mem::take(&mut open_first) { Work::Reopen } else { next(shared) };
+        let records = match work {
+            Work::Write(records) => records,
             Work::Reopen => {
                 // First, as it holds the lock, and may be the same file.
                 file = None;
-                retry(shared, || {
-                    chain = opened(shared, &mut file, chain)?.chain();
-                    Ok(())
-                })
+                Vec::new()
             }
             Work::End => break,
         };
+        let done = retry(shared, |reopen| {
+            if reopen && let Some(file) = file.take() {
+                file.give_up();
+            }
+            let file = opened(shared, &mut file, chain)?;
+            chain = Some(file.chain());
+            if !records.is_empty() {
+                file.write(&records).map_err(|error| error.to_string())?;
+                chain = Some(file.chain());
+            }
+            Ok(())
+        });
         if !done {
             break;
         }
+        shared.queue.lock().writing_since = None;
     }
     // It releases the lock: the program may open the file again at once.
     drop(file);
@@ -52,12 +62,15 @@ pub(super) fn run(shared: &Shared, file: ChainedFile<std::fs::File>) {
 
 fn opened<'a>(
     shared: &Shared,
-    file: &'a mut Option<ChainedFile<std::fs::File>>,
-    chain: AuditChain,
-) -> Result<&'a mut ChainedFile<std::fs::File>, String> {
+    file: &'a mut Option<ChainedFile<File>>,
+    chain: Option<AuditChain>,
+) -> Result<&'a mut ChainedFile<File>, String> {
     match file {
         Some(file) => Ok(file),
-        none => Ok(none.insert(ChainedFile::open(&shared.file, Some(chain), now_unix_ms())?)),
+        none => {
+            let opened = ChainedFile::open(&shared.file, chain, now_unix_ms());
+            Ok(none.insert(opened.map_err(FileError::into_text)?))
+        }
     }
 }
 
@@ -73,6 +86,7 @@ fn next(shared: &Shared) -> Work {
                 let detail = format!("{lost} records had no room, as the file was not written");
                 records.push(of_process("lose records", detail));
             }
+            queue.writing_since = Some(Instant::now());
             return Work::Write(records);
         }
         if std::mem::take(&mut queue.reopen) {
@@ -86,10 +100,11 @@ fn next(shared: &Shared) -> Work {
 }
 
 /// Does something until it succeeds; false if the last handle was dropped meanwhile. While it
-/// fails, the log does.
-fn retry(shared: &Shared, mut step: impl FnMut() -> Result<(), String>) -> bool {
+/// fails, the log does. The step receives true if the file has been renamed meanwhile.
+fn retry(shared: &Shared, mut step: impl FnMut(bool) -> Result<(), String>) -> bool {
+    let mut reopen = false;
     loop {
-        let outcome = step();
+        let outcome = step(std::mem::take(&mut reopen));
         let mut queue = shared.queue.lock();
         let file = shared.file.display();
         let Err(why) = outcome else {
@@ -108,5 +123,6 @@ fn retry(shared: &Shared, mut step: impl FnMut() -> Result<(), String>) -> bool 
         if queue.closing {
             return false;
         }
+        reopen = std::mem::take(&mut queue.reopen);
     }
 }

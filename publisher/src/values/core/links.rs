@@ -181,20 +181,25 @@ impl<O: LinkSink> Link<O> {
         }
     }
 
-    /// The entry for a new subscription of that number.
-    pub(super) fn free_entry(&mut self, number: u32) -> Result<&mut Subscription, Violation> {
+    /// Checks that a new subscription may have that number.
+    pub(super) fn check_number(&self, number: u32) -> Result<(), Violation> {
+        let index = number as usize;
+        match self.subscriptions.get(index).map(|subscription| &subscription.state) {
+            None if index > self.subscriptions.len() + NUMBERS_AHEAD_MAX => {
+                Err(Violation::NumberTooFar(number))
+            }
+            None | Some(SubscriptionState::Free) => Ok(()),
+            Some(_) => Err(Violation::NumberTaken(number)),
+        }
+    }
+
+    /// The entry of a number that was checked.
+    pub(super) fn entry(&mut self, number: u32) -> &mut Subscription {
         let index = number as usize;
         if index >= self.subscriptions.len() {
-            if index > self.subscriptions.len() + NUMBERS_AHEAD_MAX {
-                return Err(Violation::NumberTooFar(number));
-            }
             self.subscriptions.resize_with(index + 1, Subscription::default);
         }
-        let subscription = &mut self.subscriptions[index];
-        match subscription.state {
-            SubscriptionState::Free => Ok(subscription),
-            _ => Err(Violation::NumberTaken(number)),
-        }
+        &mut self.subscriptions[index]
     }
 
     fn defer_update(&mut self, slot: u32, value: &Value) -> Option<SlotKey> {

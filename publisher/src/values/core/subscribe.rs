@@ -49,7 +49,8 @@ impl<O: LinkSink> Core<O> {
             self.links_to_pump.push(number);
             return Ok(());
         }
-        let entry = link.free_entry(subscription)?;
+        // A number that is refused takes no memory.
+        link.check_number(subscription)?;
         if !may_read(&path) {
             link.refuse(subscription, ValueRefusal::Forbidden, None)?;
             self.links_to_pump.push(number);
@@ -60,9 +61,13 @@ impl<O: LinkSink> Core<O> {
             self.join(number, subscription, SlotKey { slot, generation }, policy);
             return Ok(());
         }
-        entry.state = SubscriptionState::Requested(path.clone(), policy);
         let refusal = match self.request_from_default(&path, (number, subscription), now) {
-            Ok(true) => return Ok(()),
+            Ok(true) => {
+                if let Some(link) = self.links.get_mut(number) {
+                    link.entry(subscription).state = SubscriptionState::Requested(path, policy);
+                }
+                return Ok(());
+            }
             Ok(false) if is_queue(&path) => ValueRefusal::IsQueue,
             Ok(false) => ValueRefusal::NotHere,
             Err(refusal) => refusal,
@@ -114,8 +119,8 @@ impl<O: LinkSink> Core<O> {
             {
                 link.end(violation.to_string());
             }
-        } else if let Some(joins) = link.subscriptions.get_mut(subscription as usize) {
-            joins.state = SubscriptionState::Joining(key, policy);
+        } else {
+            link.entry(subscription).state = SubscriptionState::Joining(key, policy);
             link.by_slot.insert(key.slot, subscription);
             link.queue_subscription(subscription);
         }
