@@ -156,15 +156,24 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
         if !error.is::<AlreadyReported>() || !diagnostics::error_was_printed() {
             let (message, hint) = match error.downcast_ref::<Failure>() {
                 Some(failure) => (failure.message.clone(), failure.hint.as_deref()),
-                None => (format!("{error:#}"), None),
+                None => (with_causes(&error), None),
             };
             print_line(error_json(kind.code(), &message, hint).to_string());
         }
     } else if !error.is::<AlreadyReported>() {
         // Its text may contain what a server or a publisher sent.
-        print_line(printable_lines(&format!("error: {error:#}")));
+        print_line(printable_lines(&format!("error: {}", with_causes(&error))));
     }
     ExitCode::from(forced_exit_code().unwrap_or(kind.exit_code()))
+}
+
+/// The error and its causes. Many texts end with that of their cause already.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |all, text| match all.as_str() {
+        "" => text,
+        all if all.ends_with(&text) => all.to_owned(),
+        _ => format!("{all}: {text}"),
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -219,6 +228,20 @@ mod tests {
             let kind = FailureKind::of(&error);
             assert_eq!((kind.code(), kind.exit_code()), (code, exit), "{error:?}");
         }
+    }
+
+    #[test]
+    fn a_cause_is_shown_once() {
+        let chain = |texts: &[&'static str]| {
+            let (first, outer) = texts.split_first().unwrap();
+            let error =
+                outer.iter().fold(anyhow::anyhow!(*first), |error, text| error.context(*text));
+            with_causes(&error)
+        };
+        assert_eq!(chain(&["late", "not written: late"]), "not written: late");
+        let texts = ["disk full", "cannot write a", "not stored: cannot write a"];
+        assert_eq!(chain(&texts), "not stored: cannot write a: disk full");
+        assert_eq!(chain(&["disk full"]), "disk full");
     }
 
     #[test]

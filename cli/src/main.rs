@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     };
     if let Command::Check(Check { nagios: true }) = line.command {
         return run(line).map_or_else(
-            |why| commands::check::unknown(&format!("{why:#}")),
+            |why| commands::check::unknown(&failure::with_causes(&why)),
             |()| ExitCode::SUCCESS,
         );
     }

@@ -10,24 +10,24 @@ use longshore_access::{Action, Identity, IdentityTextError};
 use super::file_argument;
 
 /// The long help: what a policy looks like.
-pub(super) const POLICY: &str = "\
-Show what a policy allows, and by which rule
+pub(super) const POLICY: &str = "Show what a policy allows, and by which rule
 
-A policy is a TOML file for all servers, which the key access.policy of their configuration names, as
-access.tokens names the file of the tokens. What no rule allows is denied; [[deny]] beats [[allow]].
+A policy is a TOML file for all servers, which the key access.policy of their configuration names, \
+as access.tokens names the file of the tokens. What no rule allows is denied; [[deny]] beats \
+[[allow]].
 
   [[allow]]
   who = [\"token:shop\", \"dns:*.shop.example\"]  # \"*\" is everyone with a name
   do = [\"resolve\", \"enqueue\"]                 # or \"*\"
   paths = [\"/jobs/shop/**\"]
 
-  [publishers]  # who may register by this id, which publisher status --json shows
+  [publishers]  # who may register by this id: publisher status --json has it
   \"0198f2a4-c1d0-7a3e-9b5c-6d7e8f901234\" = [\"cn:berlin-1\"]
 
-resolve is to find paths: all need it. Producers enqueue, workers work, publishers serve and publish.
-inspect is to see jobs, payload to see their contents, act to change jobs and queues; read and write
-are for live values; operate, at /sys, for servers. Clients with a token and no certificate need
-tls.client_certificates = \"optional\" at the servers.";
+resolve is to find paths: all need it. Producers enqueue, workers work, publishers serve and \
+publish. inspect is to see jobs, payload to see their contents, act to change jobs and queues; \
+read and write are for live values; operate, at /sys, for servers. Clients with a token and no \
+certificate need tls.client_certificates = \"optional\" at the servers.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Access {
