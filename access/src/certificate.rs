@@ -139,7 +139,7 @@ fn checked(name: &[u8], kind: NameKind) -> Result<Identity, CertificateError> {
     if text.chars().any(char::is_control) {
         return Err(CertificateError::ControlCharacter(kind));
     }
-    Ok(Identity { kind, name: text.to_owned() })
+    Ok(Identity { kind, name: kind.normal(text) })
 }
 
 /// A kind of name as a certificate has it.

@@ -102,12 +102,18 @@ struct Rules {
     policy: Option<Policy>,
     tokens: Option<Tokens>,
     /// Rights in use, which the clients of one identity share.
-    rights: Mutex<HashMap<Option<Identity>, Weak<Rights>>>,
+    rights: Arc<Mutex<HashMap<Option<Identity>, Weak<Rights>>>>,
 }
 
 impl Rules {
     fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
-        Rules { policy, tokens, rights: Mutex::new(HashMap::new()) }
+        Rules { policy, tokens, rights: Arc::default() }
+    }
+
+    /// Rules after these. With the same policy every identity keeps its rights.
+    fn followed_by(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
+        let rights = if policy == self.policy { self.rights.clone() } else { Arc::default() };
+        Rules { policy, tokens, rights }
     }
 
     fn rights(&self, who: Option<&Identity>) -> Arc<Rights> {
@@ -148,7 +154,8 @@ impl AccessControl {
     /// Replaces the rules. Servers apply them to open links at once: a link that has lost a right
     /// ends.
     pub fn replace(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> RuleChanges {
-        let after = Arc::new(Rules::new(policy, tokens));
+        let before = self.rules.borrow().clone();
+        let after = Arc::new(before.followed_by(policy, tokens));
         let before = self.rules.send_replace(after.clone());
         let changes = RuleChanges::between(&before, &after);
         if !changes.is_empty() {
@@ -161,11 +168,6 @@ impl AccessControl {
     /// Every change from now on, for an audit log.
     pub fn history(&self) -> RuleHistory {
         RuleHistory(self.history.subscribe())
-    }
-
-    /// True if there is a policy.
-    pub fn has_policy(&self) -> bool {
-        self.rules.borrow().policy.is_some()
     }
 
     /// Notified when the rules change.
@@ -202,13 +204,17 @@ impl AccessControl {
         Ok(client)
     }
 
-    /// The rights of a client under the present rules; an error if it would not be admitted now.
-    pub fn recheck(&self, client: &Client, now_unix_ms: u64) -> Result<Arc<Rights>, AccessRefusal> {
+    /// The client under the present rules: its rights, and the end of its token. An error if it
+    /// would not be admitted now.
+    pub fn recheck(&self, client: &Client, now_unix_ms: u64) -> Result<Client, AccessRefusal> {
         let rules = self.rules.borrow().clone();
-        let rights = rules.rights(client.identity.as_deref());
-        let now = Client { rights: rights.clone(), ..client.clone() };
+        let mut now = Client { rights: rules.rights(client.identity.as_deref()), ..client.clone() };
         self.check(&rules, &now, now_unix_ms)?;
-        Ok(rights)
+        if let (Proof::Token { end_unix_ms, .. }, Some(who)) = (&mut now.proof, &now.identity) {
+            let token = rules.tokens.as_ref().and_then(|tokens| tokens.get(&who.name));
+            *end_unix_ms = token.and_then(|token| token.expires_unix_ms);
+        }
+        Ok(now)
     }
 
     fn check(&self, rules: &Rules, client: &Client, now_unix_ms: u64) -> Result<(), AccessRefusal> {
@@ -424,7 +430,7 @@ mod tests {
         assert_eq!(client.end_unix_ms(), Some(END));
         assert!(control.recheck(&client, END - 1).is_ok());
         let expired = AccessRefusal::Token(TokenRefusal::Expired { name: String::from("a") });
-        assert_eq!(control.recheck(&client, END), Err(expired.clone()));
+        assert_eq!(control.recheck(&client, END).unwrap_err(), expired);
         assert_eq!(control.admit(&shown(&secret), END).unwrap_err(), expired);
 
         let in_the_clear = Shown { is_private: false, ..shown(&secret) };
@@ -438,7 +444,7 @@ mod tests {
         renewed.add(Token { hash, ..tokens.get("a").unwrap().clone() }).unwrap();
         for tokens in [Some(renewed), Some(Tokens::default()), None] {
             control.replace(Some(policy("token:a")), tokens);
-            assert_eq!(control.recheck(&client, 0), Err(unknown.clone()));
+            assert_eq!(control.recheck(&client, 0).unwrap_err(), unknown);
         }
         control.replace(Some(policy("token:b")), Some(tokens));
         let refused = control.recheck(&client, 0).unwrap_err();
@@ -475,7 +481,7 @@ mod tests {
         let client = control.admit(&shown, end - 1).unwrap();
         assert_eq!(client.end_unix_ms(), Some(end));
         assert_eq!(client.identity.as_ref().unwrap().to_string(), "dns:a.test");
-        assert_eq!(control.recheck(&client, end), Err(AccessRefusal::CertificateExpired));
+        assert_eq!(control.recheck(&client, end).unwrap_err(), AccessRefusal::CertificateExpired);
         let damaged = Shown { certificate: Some(b"x"), credential: b"", is_private: true };
         let refused = control.admit(&damaged, 0).unwrap_err();
         assert!(matches!(refused, AccessRefusal::Certificate(_)), "{refused}");

@@ -44,6 +44,24 @@ impl NameKind {
             NameKind::Token => "token",
         }
     }
+
+    /// A name of this kind as it is compared: DNS names have no case, and a final dot means nothing.
+    pub(crate) fn normal(self, name: &str) -> String {
+        match self {
+            NameKind::Dns => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
+            NameKind::Uri | NameKind::CommonName | NameKind::Token => name.to_owned(),
+        }
+    }
+
+    /// Whether a pattern of names can match a name of this kind, as far as its characters show.
+    pub(crate) fn can_match(self, pattern: &str) -> bool {
+        let fits = |c: char| match self {
+            NameKind::Token | NameKind::Dns => c.is_ascii_alphanumeric() || "-_.*".contains(c),
+            NameKind::Uri => c.is_ascii_graphic(),
+            NameKind::CommonName => !c.is_control(),
+        };
+        pattern.trim() == pattern && pattern.chars().all(fits)
+    }
 }
 
 /// Why a text is not an identity.
@@ -74,7 +92,7 @@ impl FromStr for Identity {
         if !fits || name.chars().any(char::is_control) {
             return Err(IdentityTextError::Name(text.to_owned()));
         }
-        Ok(Identity { kind, name: name.to_owned() })
+        Ok(Identity { kind, name: kind.normal(name) })
     }
 }
 

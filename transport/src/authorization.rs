@@ -137,8 +137,9 @@ impl Authorization {
     /// Checks every link.
     fn check_all(&self, now_unix_ms: u64) {
         let mut links = self.links.lock();
-        let check = |open: &mut OpenLink| open.check(&self.control, now_unix_ms);
-        let cut: Vec<_> = links.open.values_mut().filter_map(check).collect();
+        let numbers: Vec<u64> = links.open.keys().copied().collect();
+        let check = |number| links.check(number, &self.control, now_unix_ms);
+        let cut: Vec<_> = numbers.into_iter().filter_map(check).collect();
         drop(links);
         self.cut(cut);
     }
@@ -146,17 +147,14 @@ impl Authorization {
     /// Checks the links whose certificate or token has ended; returns the time until the next ends.
     fn check_ended(&self, now_unix_ms: u64) -> Option<Duration> {
         let mut links = self.links.lock();
-        let Links { open, ends, .. } = &mut *links;
         let mut cut = Vec::new();
         let next = loop {
-            let Some(&(end, number)) = ends.first() else { break None };
+            let Some(&(end, number)) = links.ends.first() else { break None };
             if end > now_unix_ms {
                 break Some(Duration::from_millis(end - now_unix_ms));
             }
-            ends.pop_first();
-            cut.extend(
-                open.get_mut(&number).and_then(|open| open.check(&self.control, now_unix_ms)),
-            );
+            links.ends.pop_first();
+            cut.extend(links.check(number, &self.control, now_unix_ms));
         };
         drop(links);
         self.cut(cut);
@@ -175,6 +173,29 @@ impl Authorization {
     }
 }
 
+impl Links {
+    /// Checks one link, as [`OpenLink::check`] does, and when it is to be checked again.
+    fn check(
+        &mut self,
+        number: u64,
+        control: &AccessControl,
+        now_unix_ms: u64,
+    ) -> Option<(Arc<Shared>, String)> {
+        let open = self.open.get_mut(&number)?;
+        let before = open.client.end_unix_ms();
+        let cut = open.check(control, now_unix_ms);
+        let after = open.client.end_unix_ms();
+        // The file may give its token another end.
+        if before != after {
+            if let Some(end) = before {
+                self.ends.remove(&(end, number));
+            }
+            self.ends.extend(after.map(|end| (end, number)));
+        }
+        cut
+    }
+}
+
 impl OpenLink {
     /// Updates the rights; the link and the reason if it must end now. A link that has not started
     /// is checked when it does.
@@ -184,18 +205,19 @@ impl OpenLink {
         now_unix_ms: u64,
     ) -> Option<(Arc<Shared>, String)> {
         let link = self.link.upgrade()?;
-        let rights = match control.recheck(&self.client, now_unix_ms) {
-            Ok(rights) => rights,
+        let now = match control.recheck(&self.client, now_unix_ms) {
+            Ok(now) => now,
             Err(why) => return Some((link, why.to_string())),
         };
-        if !Arc::ptr_eq(&rights, &self.client.rights) {
-            if !rights.keep(&self.client.rights) {
+        let before = std::mem::replace(&mut self.client, now).rights;
+        let rights = &self.client.rights;
+        if !Arc::ptr_eq(rights, &before) {
+            if !rights.keep(&before) {
                 return Some((link, "the policy has taken rights from this client".to_owned()));
             }
-            if *rights != *self.client.rights {
+            if **rights != *before {
                 self.rights.send_replace(rights.clone());
             }
-            self.client.rights = rights;
         }
         None
     }
@@ -206,10 +228,10 @@ impl Registration {
     pub(crate) fn started(&self, link: &Arc<Shared>) {
         let Authorization { control, links, .. } = &*self.authorization;
         let mut links = links.lock();
-        let cut = links.open.get_mut(&self.number).and_then(|open| {
+        if let Some(open) = links.open.get_mut(&self.number) {
             open.link = Arc::downgrade(link);
-            open.check(control, now_unix_ms())
-        });
+        }
+        let cut = links.check(self.number, control, now_unix_ms());
         drop(links);
         self.authorization.cut(cut);
     }

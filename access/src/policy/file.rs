@@ -223,18 +223,20 @@ fn subject(text: &str) -> Result<Option<Subject>, PolicyFault> {
     let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix() == prefix);
     let fits = (1..=IDENTITY_BYTES_MAX).contains(&pattern.len());
     match kind {
-        Some(kind) if fits && !pattern.chars().any(char::is_control) => {
-            Ok(Some(Subject::Named { kind, pattern: pattern.to_owned() }))
+        Some(kind) if fits && kind.can_match(pattern) => {
+            Ok(Some(Subject::Named { kind, pattern: kind.normal(pattern) }))
         }
         _ => Err(unknown()),
     }
 }
 
 fn path(text: &str) -> Result<PathPattern, PolicyFault> {
-    if !text.contains('$') {
+    if !text.contains('$') && !text.contains("{user}") {
         return Ok(PathPattern::Fixed(Glob::new(text)?));
     }
-    if text.replace(USER, "").contains('$') {
+    // Without its `$` it would be the path of one segment, `user`.
+    let others = text.replace(USER, "");
+    if others.contains('$') || others.contains("{user}") {
         return Err(PolicyFault::Variable(text.to_owned()));
     }
     // Both a name and any name have to give a glob.

@@ -205,7 +205,13 @@ fn each_fault_has_its_line() {
     };
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
-    let cases: [Case<'_>; 15] = [
+    let cases: [Case<'_>; 20] = [
+        // No identity could ever match.
+        (rule("\"token:shop \"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"token:a/b\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"cn: ann\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"dns:bü.test\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule(cn, "\"act\"", "\"/home/{user}/**\""), 6, |f| matches!(f, PolicyFault::Variable(_))),
         (rule(cn, "\"fly\"", "\"/a\""), 5, |f| matches!(f, PolicyFault::Action(_))),
         (rule(cn, "\"act\"", "\"/a\", \"a[\""), 6, |f| matches!(f, PolicyFault::Path(_))),
         (rule(cn, "\"act\"", "\"/${user\""), 6, |f| matches!(f, PolicyFault::Variable(_))),
@@ -229,6 +235,21 @@ fn each_fault_has_its_line() {
         assert!(is_expected(&error.fault), "{text}: {error}");
         assert_eq!(error.line, line, "{text}: {error}");
     }
+}
+
+#[test]
+fn dns_names_have_no_case_and_no_final_dot() {
+    let rule = |effect: &str, who: &str| {
+        format!("[[{effect}]]\nwho = [{who:?}]\ndo = [\"work\"]\npaths = [\"/**\"]\n")
+    };
+    let text = rule("allow", "dns:*.test") + &rule("deny", "dns:Bad.Test.");
+    let policy = Policy::parse(&text).unwrap();
+    let may = |who: &str| {
+        let path = Path::new("/a").unwrap();
+        policy.decide(identity(who).as_ref(), Action::Work, &path).is_allowed()
+    };
+    assert!(may("dns:good.test") && may("dns:GOOD.test."));
+    assert!(!may("dns:bad.test") && !may("dns:BAD.test") && !may("dns:bad.test."));
 }
 
 #[test]

@@ -70,6 +70,7 @@ pub(super) fn announce(
     let is_vetted = !publishing.is_everything() && Arc::ptr_eq(since_begin, access.rights());
     let vetted = is_vetted.then(|| access.rights().clone());
     context.directory.registered_by(context.client, access.identity.clone(), vetted);
+    *context.registered_as = Some(publisher.id);
     if is_first {
         context.access_log.announced(access, publisher);
     }
@@ -90,6 +91,12 @@ fn may_announce(
         let code = RequestRefusal::OverLimit;
         let limit = format!("epoch {epoch} is over the limit of {EPOCH_MAX}");
         return Err((code, format!("{code}: {limit}; count the starts of the publisher")));
+    }
+    if let Some(first) = *context.registered_as
+        && first != id
+    {
+        let code = RequestRefusal::OverLimit;
+        return Err((code, format!("{code}: this link has registered as publisher {first}")));
     }
     let why = match access.publishing(id).binding {
         Binding::Others => format!("publisher {id} belongs to others"),

@@ -186,6 +186,8 @@ pub(super) struct Context<'a> {
     pub(super) writer_ttl: Duration,
     /// See [`GLOB_SEGMENTS_MAX`].
     pub(super) glob_segments: &'a Arc<Semaphore>,
+    /// The publisher as which the client has registered first.
+    pub(super) registered_as: &'a mut Option<PublisherId>,
     /// The end of the slice.
     pub(super) until: Instant,
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use longshore_access::{Binding, Rights};
+use longshore_protocol::PublisherId;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
 use longshore_transport::{LinkSender, LogLimit, SendError, SlotsHandle};
@@ -197,6 +198,8 @@ struct ClientState {
     sender: LinkSender,
     writes: bool,
     access: Arc<ClientAccess>,
+    /// The publisher as which it has registered first: a link is one publisher.
+    registered_as: Option<PublisherId>,
     /// Requests that wait, without the part of the first frame that was already decoded.
     frames: VecDeque<(Messages, OwnedSemaphorePermit)>,
     /// The request in progress.
@@ -352,6 +355,7 @@ impl ServerLoop {
                     sender,
                     writes,
                     access,
+                    registered_as: None,
                     frames: VecDeque::new(),
                     request: None,
                     in_turn_queue: false,
@@ -495,6 +499,7 @@ impl ServerLoop {
         // A publisher whose writes are waiting here is not silent.
         self.directory.record_activity(client, begun);
         let access = state.access.clone();
+        let mut registered_as = state.registered_as;
         let mut context = Context {
             access: &access,
             access_log: &mut self.access_log,
@@ -504,6 +509,7 @@ impl ServerLoop {
             writes: state.writes,
             status: &status,
             glob_segments: &self.glob_segments,
+            registered_as: &mut registered_as,
             until: begun + SLICE,
         };
         let mut out = FrameWriter::new();
@@ -522,6 +528,7 @@ impl ServerLoop {
                 break;
             }
         }
+        state.registered_as = registered_as;
         send(&state.sender, out);
         self.queue_turn(client);
     }

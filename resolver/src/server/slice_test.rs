@@ -75,6 +75,7 @@ fn answers_of(directory: &mut Directory, client: Client, mut job: Request) -> Ve
         status,
         writer_ttl,
         glob_segments,
+        registered_as: &mut None,
         until,
     };
     let mut answers = Vec::new();
@@ -168,6 +169,7 @@ async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
         status,
         writer_ttl,
         glob_segments,
+        registered_as: &mut None,
         until,
     };
     let ask = Resolve { id: 8, paths: paths.iter().collect() };
@@ -213,6 +215,7 @@ fn a_listing_beyond_the_budget_of_segments_is_refused_until_another_ends() {
         status,
         writer_ttl,
         glob_segments,
+        registered_as: &mut None,
         until,
     };
     let first = job(&ask);

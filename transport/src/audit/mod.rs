@@ -27,6 +27,9 @@ pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
 /// identity, so that no stranger hides what others try; further ones are counted. At this rate both
 /// take about 300 MB a day.
 const REFUSALS_MAX: u32 = 50;
+/// Most records of [`AuditLog::note`] in each [`REFUSALS_PERIOD`]: all publishers of a system may
+/// register at once.
+const NOTES_MAX: u32 = 1_000;
 const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
 /// A write that takes longer refuses acts.
 const HANG_WAIT: Duration = Duration::from_secs(5);
@@ -102,6 +105,7 @@ struct Queue {
     writing_since: Option<Instant>,
     refusals: LogLimit,
     refusals_of_strangers: LogLimit,
+    notes: LogLimit,
     /// The file is to be opened again.
     reopen: bool,
     closing: bool,
@@ -140,6 +144,7 @@ impl AuditLog {
             writing_since: None,
             refusals: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
             refusals_of_strangers: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
+            notes: LogLimit::new(NOTES_MAX, REFUSALS_PERIOD),
             reopen: false,
             closing: false,
             has_ended: false,
@@ -204,13 +209,14 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Records what no administrator does and what goes on while the log is failing.
+    /// Records, at a bounded rate, what no administrator does and what goes on while the log is
+    /// failing.
     pub fn note(&self, client: AuditClient<'_>, act: impl FnOnce() -> AuditedAct) {
-        if let Some(Handle { shared }) = self.0.as_deref() {
-            let mut queue = shared.queue.lock();
-            for record in records_of(client, act(), &AuditOutcome::Allowed) {
-                shared.push(&mut queue, record);
-            }
+        let Some(Handle { shared }) = self.0.as_deref() else { return };
+        let mut queue = shared.queue.lock();
+        let Some(left_out) = queue.notes.admit(Instant::now()) else { return };
+        for record in records_of(client, act(), &AuditOutcome::Allowed) {
+            shared.push(&mut queue, AuditRecord { left_out, ..record });
         }
     }
 

@@ -146,9 +146,13 @@ async fn a_revoked_or_expired_token_ends_its_links() {
     assert!(matches!(&end, LinkEnd::Local(why) if why.contains("revoked")), "{end}");
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    control.replace(policy(&[("*", "/**")]), tokens(&secret(2), Some(now + 300)));
+    let ends_in = |ms| control.replace(policy(&[("*", "/**")]), tokens(&secret(2), ms));
+    ends_in(None);
     let (_dialled, accepted) = link_of(&mut listener, &pem, &secret(2)).await;
     let (_sender, mut receiver) = accepted.split();
+    // The file gives it an end, and then another one.
+    ends_in(Some(now + 3_600_000));
+    ends_in(Some(now + 300));
     let end = soon(receiver.recv()).await.unwrap_err();
     assert!(matches!(&end, LinkEnd::Local(why) if why.contains("expired")), "{end}");
 }

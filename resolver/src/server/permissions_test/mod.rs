@@ -6,7 +6,7 @@ mod reading;
 mod requests;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,13 +74,15 @@ struct Replica {
     now: Instant,
     directory: Directory,
     log: AccessLog,
+    registered_as: HashMap<Client, Option<PublisherId>>,
 }
 
 impl Replica {
     fn new() -> Replica {
         let now = Instant::now();
         let directory = Directory::new(now, Incarnation([1; 16]), Rules::small(TTL));
-        let mut replica = Replica { now, directory, log: AccessLog::new() };
+        let mut replica =
+            Replica { now, directory, log: AccessLog::new(), registered_as: HashMap::new() };
         replica.publish(Client(3), &info(3, 1), &[("/gone/q", PublicationKind::Queue, false)]);
         replica.directory.clear(Client(3)).unwrap();
         while replica.directory.sweep(100) {}
@@ -137,6 +139,7 @@ impl Replica {
             status: &status,
             writer_ttl: TTL,
             glob_segments: &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX)),
+            registered_as: self.registered_as.entry(client).or_default(),
             until: Instant::now(),
         };
         let mut answers = Vec::new();

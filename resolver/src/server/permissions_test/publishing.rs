@@ -26,6 +26,21 @@ fn a_publisher_belongs_to_its_identity_whatever_the_epoch() {
 }
 
 #[test]
+fn a_link_is_one_publisher() {
+    let mut replica = Replica::new();
+    let me = access("me", &allow(&["*"], &["/**"]));
+    replica.announce(ME, &me, info(2, 1), Vec::new()).unwrap();
+    for _ in 0..2 {
+        let (code, reason) = replica.announce(ME, &me, info(5, 1), Vec::new()).unwrap_err();
+        assert_eq!(code, RequestRefusal::OverLimit);
+        assert!(reason.contains("this link has registered as publisher 02020202"), "{reason}");
+        // Nor is the next one another's.
+        replica.directory.clear(ME).unwrap();
+        replica.announce(ME, &me, info(2, 1), Vec::new()).unwrap();
+    }
+}
+
+#[test]
 fn a_publisher_that_the_policy_does_not_name_publishes_values_for_its_first_identity() {
     let mut replica = Replica::new();
     let all = allow(&["*"], &["/**"]);
