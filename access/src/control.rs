@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::certificate::{CertificateError, identity_and_end};
 use crate::identity::{Identity, NameKind};
-use crate::policy::{Policy, Rights, Rule};
+use crate::policy::{Policy, Quota, Rights, Rule};
 use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 
 /// Who may be a client of a server, and do what. Cheap to clone; clones share their rules. By
@@ -165,6 +165,12 @@ impl AccessControl {
         changes
     }
 
+    /// How much a client may use of each server.
+    pub fn quota(&self, who: Option<&Identity>) -> Quota {
+        let rules = self.rules.borrow();
+        rules.policy.as_ref().map(|policy| policy.quota(who)).unwrap_or_default()
+    }
+
     /// Every change from now on, for an audit log.
     pub fn history(&self) -> RuleHistory {
         RuleHistory(self.history.subscribe())
@@ -289,6 +295,8 @@ pub struct RuleChanges {
     pub rules_removed: usize,
     /// The identities of publishers have changed.
     pub publishers_changed: bool,
+    /// Quotas have changed.
+    pub quotas_changed: bool,
     /// The names of new tokens, and of those with a new secret or another end.
     pub tokens_added: Vec<String>,
     /// The names of revoked tokens.
@@ -321,6 +329,10 @@ impl RuleChanges {
             rules_added: missing(&rules_after, &rules_before),
             rules_removed: missing(&rules_before, &rules_after),
             publishers_changed: bound(before) != bound(after),
+            quotas_changed: !Policy::have_same_quotas(
+                before.policy.as_ref(),
+                after.policy.as_ref(),
+            ),
             tokens_added: names(&tokens_after, &|name| {
                 tokens_before.get(name) != tokens_after.get(name)
             }),
@@ -339,6 +351,9 @@ impl fmt::Display for RuleChanges {
         write!(f, "{} rules added, {} removed", self.rules_added, self.rules_removed)?;
         if self.publishers_changed {
             write!(f, "; publishers changed")?;
+        }
+        if self.quotas_changed {
+            write!(f, "; quotas changed")?;
         }
         for (what, names) in [("added", &self.tokens_added), ("revoked", &self.tokens_removed)] {
             if !names.is_empty() {

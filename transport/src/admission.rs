@@ -25,7 +25,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::audit::AuditClient;
-use crate::authorization::{Authorization, LinkClient, Registration};
+use crate::authorization::{Authorization, LinkClient, NotAuthorized, Registration};
 use crate::budget::LinkBudget;
 use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
@@ -284,12 +284,18 @@ impl Admission {
             credential: &handshake.credential.0,
             is_private: self.options.tls.is_some(),
         };
-        let (client, registration) = self.authorization.admit(&shown).map_err(|why| {
-            let code = match why.is_of_identity() {
-                true => HandshakeRefusal::Unauthenticated,
-                false => HandshakeRefusal::Forbidden,
+        let admitted = self.authorization.admit(&shown, address.ip());
+        let (client, registration) = admitted.map_err(|why| {
+            let (code, identity) = match &why {
+                NotAuthorized::Access(why) if why.is_of_identity() => {
+                    (HandshakeRefusal::Unauthenticated, why.identity())
+                }
+                NotAuthorized::Access(why) => (HandshakeRefusal::Forbidden, why.identity()),
+                NotAuthorized::OverQuota { identity, .. } => {
+                    self.busy.fetch_add(1, Ordering::Relaxed);
+                    (HandshakeRefusal::Busy, identity.as_deref())
+                }
             };
-            let identity = why.identity();
             let client = AuditClient { server: name, identity, address };
             let reason = || (handshake.role.to_string(), format!("{code:?}: {why}"));
             self.options.audit.refuse(client, "connect", reason);

@@ -3,11 +3,12 @@
 //! has queued, and the others receive their new rights.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_access::{
-    AccessControl, AccessRefusal, Client, Identity, Rights, RuleHistory, Shown,
+    AccessControl, AccessRefusal, Client, Identity, Quota, Rights, RuleHistory, Shown,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -16,6 +17,7 @@ use crate::audit::AuditLog;
 use crate::link_end::LinkEnd;
 use crate::log_limit::LogLimit;
 use crate::queue::Shared;
+use crate::quota::{Holder, LinkRate, OverQuota, Usages};
 
 /// The longest wait for the end of a certificate or token: the wall clock may be set meanwhile.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -44,12 +46,14 @@ struct Links {
     /// When certificates and tokens end, with the links' numbers.
     ends: BTreeSet<(u64, u64)>,
     next: u64,
+    usages: Usages,
 }
 
 #[derive(Debug)]
 struct OpenLink {
     client: Client,
     rights: watch::Sender<Arc<Rights>>,
+    holder: Holder,
     /// Set once the link has started.
     link: Weak<Shared>,
 }
@@ -66,6 +70,16 @@ pub(crate) struct Registration {
 pub(crate) struct LinkClient {
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) rights: watch::Receiver<Arc<Rights>>,
+    pub(crate) rate: Arc<LinkRate>,
+}
+
+/// Why a client is not admitted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAuthorized {
+    #[error("{0}")]
+    Access(#[from] AccessRefusal),
+    #[error("{}: {why}", named(.identity.as_deref()))]
+    OverQuota { identity: Option<Arc<Identity>>, why: OverQuota },
 }
 
 impl Authorization {
@@ -85,11 +99,19 @@ impl Authorization {
     pub(crate) fn admit(
         self: &Arc<Self>,
         shown: &Shown<'_>,
-    ) -> Result<(LinkClient, Registration), AccessRefusal> {
+        address: IpAddr,
+    ) -> Result<(LinkClient, Registration), NotAuthorized> {
         let client = self.control.admit(shown, now_unix_ms())?;
         let (rights, received) = watch::channel(client.rights.clone());
-        let of_link = LinkClient { identity: client.identity.clone(), rights: received };
+        let identity = client.identity.clone();
+        let holder = Holder::of(identity.as_ref(), address);
         let mut links = self.links.lock();
+        let quota = self.control.quota(identity.as_deref());
+        let rate = match links.usages.begin(&holder, quota, Instant::now()) {
+            Ok(rate) => rate,
+            Err(why) => return Err(NotAuthorized::OverQuota { identity, why }),
+        };
+        let of_link = LinkClient { identity, rights: received, rate };
         let number = links.next;
         links.next += 1;
         if let Some(end) = client.end_unix_ms() {
@@ -98,7 +120,7 @@ impl Authorization {
                 self.wake.notify_one();
             }
         }
-        links.open.insert(number, OpenLink { client, rights, link: Weak::new() });
+        links.open.insert(number, OpenLink { client, rights, holder, link: Weak::new() });
         Ok((of_link, Registration { authorization: self.clone(), number }))
     }
 
@@ -140,6 +162,13 @@ impl Authorization {
         let numbers: Vec<u64> = links.open.keys().copied().collect();
         let check = |number| links.check(number, &self.control, now_unix_ms);
         let cut: Vec<_> = numbers.into_iter().filter_map(check).collect();
+        let quota = |holder: &Holder| -> Quota {
+            match holder {
+                Holder::Identity(identity) => self.control.quota(Some(identity.as_ref())),
+                Holder::Address(_) => self.control.quota(None),
+            }
+        };
+        links.usages.set_all(quota, Instant::now());
         drop(links);
         self.cut(cut);
     }
@@ -240,12 +269,17 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut links = self.authorization.links.lock();
-        if let Some(end) =
-            links.open.remove(&self.number).and_then(|open| open.client.end_unix_ms())
-        {
+        let Some(open) = links.open.remove(&self.number) else { return };
+        links.usages.end(&open.holder);
+        if let Some(end) = open.client.end_unix_ms() {
             links.ends.remove(&(end, self.number));
         }
     }
+}
+
+/// A client, for people.
+fn named(identity: Option<&Identity>) -> String {
+    identity.map_or_else(|| "this address".to_owned(), Identity::to_string)
 }
 
 fn now_unix_ms() -> u64 {

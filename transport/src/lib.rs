@@ -38,7 +38,7 @@
 //! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
 //! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
 //! `handshakes` bounds those in progress,
-//! `authorization` has the rights of clients; `audit` writes the audit log; `access` is what a
+//! `authorization` has the rights of clients, `quota` what they use; `audit` writes the audit log; `access` is what a
 //! client shows to servers; `socket` is the TCP connection below, with or without TLS, whose files
 //! `tls` reads.
 
@@ -69,6 +69,7 @@ mod pace;
 mod pem_files;
 mod publisher_dial;
 mod queue;
+mod quota;
 mod receiver;
 mod sender;
 mod slots;

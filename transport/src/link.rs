@@ -180,9 +180,10 @@ impl Link {
     /// The two halves. The link lives until both are dropped, one of them ends it, or the other
     /// side ends it.
     pub fn split(self) -> (LinkSender, LinkReceiver) {
-        let Link { guard, reads, frames, budget, .. } = self;
+        let Link { guard, reads, frames, budget, client, .. } = self;
+        let rate = client.map(|client| client.rate);
         let sender = LinkSender { guard: guard.clone() };
-        (sender, LinkReceiver { guard, reads, frames, budget, pace: Pace::default() })
+        (sender, LinkReceiver { guard, reads, frames, budget, rate, pace: Pace::default() })
     }
 }
 

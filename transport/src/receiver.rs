@@ -14,6 +14,7 @@ use crate::link::LinkGuard;
 use crate::link_end::LinkEnd;
 use crate::pace::Pace;
 use crate::queue::Shared;
+use crate::quota::LinkRate;
 use crate::socket::{ReadSide, has_unread};
 
 /// Returns the other side's frames. Once it and all senders are dropped the link closes.
@@ -26,6 +27,8 @@ pub struct LinkReceiver {
     pub(crate) frames: FrameReader,
     /// `None` for a dialled link.
     pub(crate) budget: Option<LinkBudget>,
+    /// The rate at which its client may send; `None` for a dialled link.
+    pub(crate) rate: Option<Arc<LinkRate>>,
     pub(crate) pace: Pace,
 }
 
@@ -37,17 +40,30 @@ impl LinkReceiver {
     ///
     /// A slice of a frame holds all of it, and, on the accepting side, its charge to the
     /// [`FrameBudget`](crate::FrameBudget): copy what you retain for long. An accepted link is not
-    /// read while the budget has no room for its next frame, and ends if less than 64 KiB of a
-    /// partial frame arrive in 10 s.
+    /// read while the budget has no room for its next frame, or its client is over its quota; it
+    /// ends if less than 64 KiB of a partial frame arrive in 10 s.
     pub async fn recv(&mut self) -> Result<Bytes, LinkEnd> {
         loop {
             let shared = &self.guard.shared;
             if let Some(end) = shared.ended() {
                 return Err(end.clone());
             }
+            if let Some(rate) = &self.rate
+                && rate.is_over()
+            {
+                tokio::select! {
+                    biased;
+                    () = rate.wait() => self.pace.restart(),
+                    () = ended(shared) => {}
+                }
+                continue;
+            }
             match self.frames.next() {
                 Ok(Next::Frame(body)) => {
                     self.pace.restart();
+                    if let Some(rate) = &self.rate {
+                        rate.read(body.len());
+                    }
                     if body.first() == Some(&HEARTBEAT) {
                         shared.heartbeat_arrived();
                     }

@@ -1,6 +1,7 @@
 //! The file of a policy, in TOML.
 
 use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 use longshore_protocol::path_set::PATH_SET_GLOBS_MAX;
@@ -10,6 +11,7 @@ use toml::Spanned;
 
 use super::Policy;
 use super::publishers::Publishers;
+use super::quota::{QUOTA_BYTES_MIN, Quota, QuotaRule};
 use super::rule::{Effect, PathPattern, Rule, USER};
 use super::subject::Subject;
 use crate::action::{Action, UnknownAction};
@@ -66,6 +68,12 @@ pub enum PolicyFault {
     /// An id that is not a publisher's.
     #[error("{0:?} is not a publisher's id; `longshore publisher status` shows it")]
     Publisher(String),
+    /// A quota without a limit.
+    #[error("a quota has `links`, `bytes` or both")]
+    NoLimit,
+    /// A quota of too few bytes a second.
+    #[error("{0} bytes a second; the least is {QUOTA_BYTES_MIN}")]
+    TooFewBytes(u64),
     /// Too many paths: this many.
     #[error("{0} paths; the limit of a policy is {PATH_SET_GLOBS_MAX}")]
     TooManyPaths(usize),
@@ -86,6 +94,8 @@ struct File {
     allow: Vec<Spanned<RuleTable>>,
     #[serde(default)]
     deny: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    quota: Vec<Spanned<QuotaTable>>,
 }
 
 /// A rule in the file.
@@ -96,6 +106,16 @@ struct RuleTable {
     #[serde(rename = "do")]
     actions: Vec<Spanned<String>>,
     paths: Vec<Spanned<String>>,
+}
+
+/// A quota in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuotaTable {
+    who: Vec<Spanned<String>>,
+    links: Option<NonZeroU32>,
+    /// A second.
+    bytes: Option<NonZeroU64>,
 }
 
 impl Policy {
@@ -129,7 +149,9 @@ impl Policy {
             return Err(whole(PolicyFault::TooManyPaths(paths)));
         }
         let publishers = Arc::new(reader.publishers(&file.publishers)?);
-        Ok(Policy { rules, publishers })
+        let quotas =
+            file.quota.iter().map(|table| reader.quota(table)).collect::<Result<_, _>>()?;
+        Ok(Policy { rules, publishers, quotas })
     }
 }
 
@@ -174,6 +196,21 @@ impl Reader<'_> {
         let paths = self.each(paths, |_, text| Ok(vec![path(text)?]))?;
         let line = line_of(self.text, table.span().start);
         Ok(Rule { effect, line, who, actions, paths })
+    }
+
+    fn quota(&mut self, table: &Spanned<QuotaTable>) -> Result<QuotaRule, PolicyError> {
+        let QuotaTable { who, links, bytes } = table.get_ref();
+        if who.is_empty() {
+            return Err(self.at(table, PolicyFault::Empty("who")));
+        }
+        if links.is_none() && bytes.is_none() {
+            return Err(self.at(table, PolicyFault::NoLimit));
+        }
+        if let Some(bytes) = bytes.filter(|bytes| bytes.get() < QUOTA_BYTES_MIN) {
+            return Err(self.at(table, PolicyFault::TooFewBytes(bytes.get())));
+        }
+        let who = self.each(who, Reader::subjects)?;
+        Ok(QuotaRule { who, quota: Quota { links: *links, bytes: *bytes } })
     }
 
     /// The clients of one text: a group's members, or one subject.

@@ -5,6 +5,7 @@
 
 mod file;
 mod publishers;
+mod quota;
 mod rights;
 mod rule;
 mod subject;
@@ -17,6 +18,8 @@ use longshore_protocol::{Path, PathSet, PublisherId};
 pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
 pub use self::publishers::Binding;
 pub(crate) use self::publishers::Publishers;
+pub use self::quota::{QUOTA_BYTES_MIN, Quota};
+use self::quota::{QuotaRule, quota_of};
 pub use self::rights::{Rights, SERVER_PATH};
 pub use self::rule::{Effect, Rule};
 use crate::action::Action;
@@ -27,6 +30,7 @@ use crate::identity::Identity;
 pub struct Policy {
     rules: Vec<Rule>,
     publishers: Arc<Publishers>,
+    quotas: Vec<QuotaRule>,
 }
 
 /// Whether an action is allowed, and by which rule.
@@ -87,6 +91,17 @@ impl Policy {
     /// Whether a client may register as the publisher with this id.
     pub fn binding(&self, who: Option<&Identity>, publisher: PublisherId) -> Binding {
         self.publishers.binding(who, publisher)
+    }
+
+    /// How much a client may use of each server.
+    pub fn quota(&self, who: Option<&Identity>) -> Quota {
+        quota_of(&self.quotas, who)
+    }
+
+    /// Whether two policies, or none, have equal quotas.
+    pub(crate) fn have_same_quotas(one: Option<&Policy>, other: Option<&Policy>) -> bool {
+        let of = |policy: Option<&'_ Policy>| policy.map(|policy| policy.quotas.clone());
+        of(one).unwrap_or_default() == of(other).unwrap_or_default()
     }
 
     /// The identities of publishers.

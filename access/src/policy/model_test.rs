@@ -3,7 +3,7 @@
 use longshore_protocol::{Path, PublisherId};
 use proptest::prelude::*;
 
-use super::{Binding, Decision, Effect, Policy, PolicyFault, Rights};
+use super::{Binding, Decision, Effect, Policy, PolicyFault, Quota, Rights};
 use crate::action::Action;
 use crate::identity::Identity;
 
@@ -205,7 +205,11 @@ fn each_fault_has_its_line() {
     };
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
-    let cases: [Case<'_>; 20] = [
+    let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
+    let cases: [Case<'_>; 23] = [
+        (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
+        (quota("bytes = 1_023"), 2, |f| matches!(f, PolicyFault::TooFewBytes(1_023))),
+        (quota("links = 0"), 4, |f| matches!(f, PolicyFault::Toml(_))),
         // No identity could ever match.
         (rule("\"token:shop \"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
         (rule("\"token:a/b\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
@@ -235,6 +239,23 @@ fn each_fault_has_its_line() {
         assert!(is_expected(&error.fault), "{text}: {error}");
         assert_eq!(error.line, line, "{text}: {error}");
     }
+}
+
+#[test]
+fn of_several_quotas_the_smallest_counts() {
+    let text = "[groups]\ng = [\"cn:a\"]\n\
+                [[quota]]\nwho = [\"*\"]\nlinks = 8\n\
+                [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 2_048\n\
+                [[quota]]\nwho = [\"anonymous\"]\nbytes = 1_024\n";
+    let policy = Policy::parse(text).unwrap();
+    let of = |who: &str| {
+        let Quota { links, bytes } = policy.quota(identity(who).as_ref());
+        (links.map(|links| links.get()), bytes.map(|bytes| bytes.get()))
+    };
+    assert_eq!(of("cn:a"), (Some(8), Some(2_048)));
+    assert_eq!(of("dns:a"), (Some(8), None));
+    assert_eq!(of(""), (None, Some(1_024)));
+    assert!(policy.rights(identity("cn:a").as_ref()).is_nothing(), "a quota allows nothing");
 }
 
 #[test]

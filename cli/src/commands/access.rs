@@ -73,7 +73,8 @@ fn effect(rule: &Rule) -> &'static str {
 }
 
 fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()> {
-    let rights = read(file)?.rights(who.0.as_ref());
+    let policy = read(file)?;
+    let (rights, quota) = (policy.rights(who.0.as_ref()), policy.quota(who.0.as_ref()));
     let texts = |globs: &[Glob]| globs.iter().map(ToString::to_string).collect::<Vec<_>>();
     let allowed = Action::ALL.into_iter().filter_map(|action| {
         let paths = rights.paths(action);
@@ -86,7 +87,10 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
             })
             .collect();
         let (who, file) = (who.to_string(), file.display().to_string());
-        context.output.json_pretty(&json!({ "who": who, "file": file, "actions": actions }))?;
+        let quota = json!({ "links": quota.links, "bytes_per_s": quota.bytes });
+        context.output.json_pretty(&json!({
+            "who": who, "file": file, "actions": actions, "quota": quota,
+        }))?;
         return Ok(());
     }
     let mut table = Table::new(&["action", "paths", "except"]);
@@ -99,5 +103,11 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
         return Ok(());
     }
     context.output.table(&table)?;
+    let links = quota.links.map(|links| format!("{links} links"));
+    let bytes = quota.bytes.map(|bytes| format!("{bytes} bytes a second"));
+    let parts: Vec<String> = links.into_iter().chain(bytes).collect();
+    if !parts.is_empty() {
+        context.output.line(format!("quota at each server: {}", parts.join(", ")))?;
+    }
     Ok(())
 }

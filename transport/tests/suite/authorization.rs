@@ -7,7 +7,7 @@ use bytes::Bytes;
 use longshore_access::{
     AccessControl, Action, Policy, Rights, SECRET_RANDOM_BYTES, Secret, Token, Tokens,
 };
-use longshore_protocol::{Credential, Handshake, HandshakeRefusal, Path};
+use longshore_protocol::{Credential, FrameWriter, Handshake, HandshakeRefusal, Path};
 use longshore_transport::{DialError, Link, LinkEnd, Listener, ListenerOptions, dial};
 
 use crate::common::pem::Pem;
@@ -170,4 +170,85 @@ async fn an_ended_link_leaves_nothing_behind() {
     assert!(soon(rights.changed()).await.is_err());
     drop(rights);
     assert!(weak.upgrade().is_none());
+}
+
+/// A policy that allows everything to everyone with an identity, and these further entries.
+fn with_quota(quota: &str) -> Option<Policy> {
+    let all = "[[allow]]\nwho = [\"*\"]\ndo = [\"*\"]\npaths = [\"/**\"]\n";
+    Some(Policy::parse(&format!("{all}{quota}")).unwrap())
+}
+
+#[tokio::test]
+async fn a_client_has_the_links_of_its_quota_and_others_have_theirs() {
+    let pem = Pem::new();
+    let shop =
+        |links: u32| with_quota(&format!("[[quota]]\nwho = [\"token:*\"]\nlinks = {links}\n"));
+    let control = AccessControl::new(shop(1), tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, Some(&pem)).await;
+    let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
+    let first = link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+    let over = async || soon(dial(at, &with_secret(&secret(1)), &own)).await;
+    let (code, reason) = refused(over().await);
+    assert_eq!(code, HandshakeRefusal::Busy);
+    assert!(reason.contains("token:shop: it has 1 links, its quota"), "{reason}");
+    // Another identity, of the same address.
+    let _other = link_of_certificate(&mut listener, at, &handshake(), &own).await;
+    let _another = link_of_certificate(&mut listener, at, &handshake(), &own).await;
+    // More of them, without a new link of the first.
+    control.replace(shop(2), tokens(&secret(1), None));
+    let _second = link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+    assert_eq!(refused(over().await).0, HandshakeRefusal::Busy);
+    // A link that has ended makes room.
+    drop(first);
+    soon(async {
+        while over().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn link_of_certificate(
+    listener: &mut Listener,
+    at: std::net::SocketAddr,
+    handshake: &Handshake,
+    options: &longshore_transport::LinkOptions,
+) -> (Link, Link) {
+    let dialled = soon(dial(at, handshake, options)).await.unwrap();
+    (dialled, soon(listener.accept()).await)
+}
+
+#[tokio::test]
+async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
+    let pem = Pem::new();
+    let limited = || with_quota("[[quota]]\nwho = [\"token:shop\"]\nbytes = 1_024\n");
+    let control = AccessControl::new(limited(), tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, Some(&pem)).await;
+    let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
+    let frame = |bytes: usize| {
+        let mut out = FrameWriter::new();
+        out.message(50, |out| out.bytes(&vec![7; bytes]));
+        out.finish()
+    };
+    // Two links of the identity share its rate.
+    let (flooding, accepted) =
+        link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+    let (second, accepted_second) =
+        link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+    let (other, accepted_other) = link_of_certificate(&mut listener, at, &handshake(), &own).await;
+    let (_sender, mut receiver) = accepted.split();
+    let (_sender, mut receiver_of_second) = accepted_second.split();
+    let (_sender, mut receiver_of_other) = accepted_other.split();
+    // Over two minutes' worth, in a frame.
+    let sender = flooding.split().0;
+    sender.send(frame(128 * 1024)).unwrap();
+    soon(receiver.recv()).await.unwrap();
+    let sender_of_second = second.split().0;
+    sender_of_second.send(frame(1)).unwrap();
+    other.split().0.send(frame(1)).unwrap();
+    soon(receiver_of_other.recv()).await.unwrap();
+    let waits = tokio::time::timeout(Duration::from_millis(100), receiver_of_second.recv()).await;
+    assert!(waits.is_err(), "{waits:?}");
+    control.replace(with_quota(""), tokens(&secret(1), None));
+    soon(receiver_of_second.recv()).await.unwrap();
 }
