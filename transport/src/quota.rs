@@ -114,18 +114,24 @@ impl LinkRate {
         self.changed.notify_waiters();
     }
 
-    /// A frame of these bytes was read.
+    /// True if there is a quota.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Relaxed)
+    }
+
+    /// These bytes were read.
     pub(crate) fn read(&self, bytes: usize) {
-        if self.is_limited.load(Ordering::Relaxed)
+        if bytes > 0
+            && self.is_limited()
             && let Some(rate) = &mut *self.rate.lock()
         {
-            rate.spend(Instant::now(), bytes.max(FRAME_BYTES_COUNTED_MIN));
+            rate.spend(Instant::now(), bytes);
         }
     }
 
     /// True if nothing may be read at the moment.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_limited.load(Ordering::Relaxed) && self.is_behind(Instant::now())
+        self.is_limited() && self.is_behind(Instant::now())
     }
 
     /// Waits until something may be read. Cancel safe.
@@ -168,7 +174,6 @@ impl ReadRate {
     }
 
     fn spend(&mut self, now: Instant, bytes: usize) {
-        // The longest frame, 20 MiB, at the smallest rate is about six hours.
         let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_s);
         let time = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         self.even_at = self.even_at.max(now) + time;
@@ -246,7 +251,7 @@ mod tests {
             assert!(usages.begin(who, Quota::default(), now).is_ok(), "no quota");
         }
         // Who reads too much and reconnects is still over the rate.
-        let bytes = Quota { links: None, bytes: NonZeroU64::new(1_024) };
+        let bytes = Quota { links: None, bytes: NonZeroU64::new(16_384) };
         let rate = usages.begin(&holder("cn:b"), bytes, now).unwrap();
         rate.read(1 << 20);
         usages.end(&holder("cn:b"));

@@ -9,12 +9,12 @@ use longshore_protocol::messages::HEARTBEAT;
 use tokio::time::{Instant, sleep_until};
 
 use crate::budget::{Charge, LinkBudget};
-use crate::frames::{FrameReader, Next};
+use crate::frames::{FrameReader, Next, READ_BYTES};
 use crate::link::LinkGuard;
 use crate::link_end::LinkEnd;
 use crate::pace::Pace;
 use crate::queue::Shared;
-use crate::quota::LinkRate;
+use crate::quota::{FRAME_BYTES_COUNTED_MIN, LinkRate};
 use crate::socket::{ReadSide, has_unread};
 
 /// Returns the other side's frames. Once it and all senders are dropped the link closes.
@@ -62,7 +62,7 @@ impl LinkReceiver {
                 Ok(Next::Frame(body)) => {
                     self.pace.restart();
                     if let Some(rate) = &self.rate {
-                        rate.read(body.len());
+                        rate.read(FRAME_BYTES_COUNTED_MIN.saturating_sub(body.len()));
                     }
                     if body.first() == Some(&HEARTBEAT) {
                         shared.heartbeat_arrived();
@@ -92,6 +92,10 @@ impl LinkReceiver {
             }
             let partial = self.budget.as_ref().and_then(|_| self.frames.partial());
             let mut spare = self.frames.spare();
+            if self.rate.as_ref().is_some_and(|rate| rate.is_limited()) {
+                // So that the wait for each part of a long frame is a short one.
+                spare.set_limit(spare.limit().min(READ_BYTES));
+            }
             let read = tokio::select! {
                 biased;
                 read = self.reads.read(&mut spare, &shared.activity) => read,
@@ -109,7 +113,11 @@ impl LinkReceiver {
             };
             match read {
                 Ok(0) => return Err(shared.end(self.frames.end_of_stream())),
-                Ok(_) => {}
+                Ok(bytes) => {
+                    if let Some(rate) = &self.rate {
+                        rate.read(bytes);
+                    }
+                }
                 Err(error) => return Err(shared.end(LinkEnd::io(error))),
             }
         }

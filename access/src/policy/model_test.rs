@@ -208,7 +208,7 @@ fn each_fault_has_its_line() {
     let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
     let cases: [Case<'_>; 23] = [
         (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
-        (quota("bytes = 1_023"), 2, |f| matches!(f, PolicyFault::TooFewBytes(1_023))),
+        (quota("bytes = 16_383"), 2, |f| matches!(f, PolicyFault::TooFewBytes(16_383))),
         (quota("links = 0"), 4, |f| matches!(f, PolicyFault::Toml(_))),
         // No identity could ever match.
         (rule("\"token:shop \"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
@@ -245,16 +245,16 @@ fn each_fault_has_its_line() {
 fn of_several_quotas_the_smallest_counts() {
     let text = "[groups]\ng = [\"cn:a\"]\n\
                 [[quota]]\nwho = [\"*\"]\nlinks = 8\n\
-                [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 2_048\n\
-                [[quota]]\nwho = [\"anonymous\"]\nbytes = 1_024\n";
+                [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 20_000\n\
+                [[quota]]\nwho = [\"anonymous\"]\nbytes = 16_384\n";
     let policy = Policy::parse(text).unwrap();
     let of = |who: &str| {
         let Quota { links, bytes } = policy.quota(identity(who).as_ref());
         (links.map(|links| links.get()), bytes.map(|bytes| bytes.get()))
     };
-    assert_eq!(of("cn:a"), (Some(8), Some(2_048)));
+    assert_eq!(of("cn:a"), (Some(8), Some(20_000)));
     assert_eq!(of("dns:a"), (Some(8), None));
-    assert_eq!(of(""), (None, Some(1_024)));
+    assert_eq!(of(""), (None, Some(16_384)));
     assert!(policy.rights(identity("cn:a").as_ref()).is_nothing(), "a quota allows nothing");
 }
 

@@ -5,8 +5,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 use super::subject::Subject;
 use crate::identity::Identity;
 
-/// The smallest quota of received bytes, in bytes a second: one with heartbeats alone fits.
-pub const QUOTA_BYTES_MIN: u64 = 1_024;
+/// The smallest quota of received bytes, in bytes a second: a link that is read at this rate counts
+/// as hung at neither side, as no part of a frame waits for more than about two seconds.
+pub const QUOTA_BYTES_MIN: u64 = 16_384;
 
 /// The quota of one client at one server. A client is an identity with all its links, or an address
 /// with all links from it that have no identity.
