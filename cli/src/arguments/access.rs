@@ -55,6 +55,12 @@ pub(crate) enum AccessAction {
         #[command(flatten)]
         policy: PolicyArgument,
     },
+    /// Check that no line of an audit log was changed, removed or swapped; exit code 1 if one was
+    Audit {
+        /// The log's files, the oldest first
+        #[arg(required = true, value_name = "FILE", value_parser = file_argument())]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Args, Debug)]

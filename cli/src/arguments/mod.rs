@@ -34,7 +34,7 @@ use crate::logging::LogFormat;
 use crate::time::parse_duration;
 
 use access::POLICY;
-pub(crate) use access::{Access, AccessAction, Who};
+pub(crate) use access::{Access, AccessAction, PolicyArgument, Who};
 pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selection,
@@ -339,6 +339,7 @@ mod tests {
             "longshore access check token:shop enqueue /jobs/mail --policy policy.toml",
             "longshore access check anonymous resolve / --json",
             "longshore access show dns:worker-1.example.com",
+            "longshore access audit audit.1 audit.jsonl",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {
                 panic!("{line}: {error}");
@@ -402,6 +403,7 @@ mod tests {
             "longshore access check token:shop enque /jobs",
             "longshore access check token:shop enqueue jobs",
             "longshore access show",
+            "longshore access audit",
         ] {
             let error = CommandLine::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");

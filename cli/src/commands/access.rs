@@ -7,22 +7,27 @@ use longshore::protocol::Glob;
 use longshore_access::{Action, Decision, Effect, Rule};
 use serde_json::{Value, json};
 
-use super::{Context, named_file};
+use super::{Context, audit_log, named_file};
 use crate::access_rules::read_policy;
-use crate::arguments::{Access, AccessAction, Who};
+use crate::arguments::{Access, AccessAction, PolicyArgument, Who};
 use crate::failure::{Failure, FailureKind};
 use crate::output::Table;
 
 pub(crate) fn run(arguments: Access, mut context: Context) -> anyhow::Result<()> {
-    let (AccessAction::Check { policy, .. } | AccessAction::Show { policy, .. }) =
-        &arguments.action;
-    let configured = &context.config.access.policy;
-    let file = named_file(&policy.file, configured, "--policy FILE", "access.policy", &context)?;
+    let policy_of = |argument: PolicyArgument, context: &Context| {
+        let configured = &context.config.access.policy;
+        named_file(&argument.file, configured, "--policy FILE", "access.policy", context)
+    };
     match arguments.action {
-        AccessAction::Check { who, action, path, .. } => {
+        AccessAction::Check { who, action, path, policy } => {
+            let file = policy_of(policy, &context)?;
             check(&who, action, &path, &file, &mut context)
         }
-        AccessAction::Show { who, .. } => show(&who, &file, &mut context),
+        AccessAction::Show { who, policy } => {
+            let file = policy_of(policy, &context)?;
+            show(&who, &file, &mut context)
+        }
+        AccessAction::Audit { files } => audit_log::verify(&files, &mut context),
     }
 }
 

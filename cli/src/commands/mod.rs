@@ -2,6 +2,7 @@
 
 mod access;
 mod act;
+mod audit_log;
 #[cfg(feature = "bench")]
 mod bench;
 mod cert;

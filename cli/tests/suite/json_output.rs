@@ -87,6 +87,21 @@ fn every_command_prints_what_the_schema_defines() {
     let policy = text(&policy);
     run_json(&format!("access check cn:a act /a/b --policy {policy}")).code(0);
     run_json(&format!("access show cn:a --policy {policy}")).code(0);
+    let audit = system.folder.path().join("audit.jsonl");
+    let record = longshore_access::AuditRecord {
+        time_unix_ms: 0,
+        server: String::new(),
+        identity: String::new(),
+        address: String::new(),
+        action: "open the log",
+        target: String::new(),
+        detail: String::new(),
+        outcome: longshore_access::AuditOutcome::Allowed,
+        left_out: 0,
+    };
+    let line = longshore_access::AuditChain::default().begin_file(&record);
+    std::fs::write(&audit, line).unwrap();
+    run_json(&format!("access audit {}", text(&audit))).code(0);
     let home = text(&system.folder.path().join("home"));
     for line in ["add here --resolver a:1", "use here", "ls", "show", "rm here"] {
         let arguments: Vec<&str> =

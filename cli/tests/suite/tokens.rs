@@ -217,6 +217,17 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
     for part in ["allows nothing to cn:host", "tokens revoked: shop", "unknown or was revoked"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let audit = |files: &[&str]| {
+        let mut command = longshore(&["access", "audit"]);
+        command.args(files).current_dir(dir);
+        run(command, b"")
+    };
+    let lines = format!("{} lines follow each other", text.lines().count());
+    assert!(audit(&["audit.1", "audit.jsonl"]).code(0).stdout.starts_with(&lines));
+    audit(&["audit.jsonl", "audit.1"]).code(1).stderr_has(&["audit.1:1: "]);
+    let old = fs::read_to_string(at("audit.1")).unwrap();
+    fs::write(at("audit.1"), old.replacen("refused", "allowed", 1) + "{\"seq\":").unwrap();
+    audit(&["audit.1"]).code(1).stderr_has(&["audit.1:2: it was changed"]);
     let secret = fs::read_to_string(at("shop.token")).unwrap();
     assert!(!text.contains(secret.trim()) && !text.contains("lst"), "{text}");
 }
