@@ -1,5 +1,6 @@
 //! A complete system in this process for tests: a resolver, publishers and clients.
 
+pub mod hostile;
 pub mod kinds;
 
 use std::net::SocketAddr;

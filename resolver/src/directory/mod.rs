@@ -53,6 +53,7 @@ use longshore_protocol::messages::resolver::{
     Change, Departure, Digest, KeyHash, PathText, RequestRefusal, Tracker,
 };
 use longshore_protocol::{Incarnation, PublisherInfo, Terms};
+use longshore_transport::LogLimit;
 
 pub(crate) use globs::{GlobWalk, TooManySegments};
 pub(crate) use index::PathHashes;
@@ -141,6 +142,10 @@ fn is_reserved(path: &str) -> bool {
     path.strip_prefix("/sys").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Most log lines about hidden publishers in each period.
+const HIDDEN_LINES_MAX: u32 = 50;
+const HIDDEN_LINES_PERIOD: Duration = Duration::from_secs(10);
+
 /// The whole directory of one replica.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -166,6 +171,7 @@ pub(crate) struct Directory {
     /// Hidden publishers whose watchers are still to be sent the departure, in order. None of them
     /// is removed before.
     unreported: VecDeque<(Slot, Departure)>,
+    hidden_log: LogLimit,
     /// The additional cost of changes, in steps: globs compared, and every 16 bucket entries
     /// compared or moved.
     spent: usize,
@@ -206,6 +212,7 @@ impl Directory {
             watches: Watches::default(),
             rules,
             unreported: VecDeque::new(),
+            hidden_log: LogLimit::new(HIDDEN_LINES_MAX, HIDDEN_LINES_PERIOD),
             spent: 0,
         }
     }
@@ -590,10 +597,12 @@ impl Directory {
         let slot = self.writer(client)?;
         let (info, registered) =
             (&self.publishers[slot].info, self.publishers[slot].registrations.len());
-        tracing::info!(
-            publisher = ?info.name, id = %info.id, registered,
-            "a publisher stops; hiding it"
-        );
+        if let Some(left_out) = self.hidden_log.admit(Instant::now()) {
+            tracing::info!(
+                publisher = ?info.name, id = %info.id, registered, left_out,
+                "a publisher stops; hiding it"
+            );
+        }
         self.hide_publisher(slot, Departure::Stopped);
         self.report_hidden(HIDE_STEPS);
         Ok(())
@@ -614,9 +623,11 @@ impl Directory {
     fn report_departure(&mut self, slot: Slot, departure: Departure) -> usize {
         let (info, registered) =
             (&self.publishers[slot].info, self.publishers[slot].registrations.len());
-        if departure == Departure::Silent {
+        if departure == Departure::Silent
+            && let Some(left_out) = self.hidden_log.admit(Instant::now())
+        {
             tracing::warn!(
-                publisher = %info.name, id = %info.id, registered,
+                publisher = ?info.name, id = %info.id, registered, left_out,
                 silent_for = ?self.rules.writer_ttl,
                 "a publisher is silent; hiding it"
             );
@@ -646,8 +657,8 @@ impl Directory {
                 }
                 None => {
                     let info = &self.publishers[slot].info;
-                    tracing::info!(
-                        publisher = %info.name, id = %info.id,
+                    tracing::debug!(
+                        publisher = ?info.name, id = %info.id,
                         "all paths of a hidden publisher are removed"
                     );
                     self.publishers.remove_tombstone();

@@ -27,9 +27,9 @@ pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
 /// identity, so that no stranger hides what others try; further ones are counted. At this rate both
 /// take about 300 MB a day.
 const REFUSALS_MAX: u32 = 50;
-/// Most records of [`AuditLog::note`] in each [`REFUSALS_PERIOD`]: all publishers of a system may
+/// Most records of [`AuditLog::note`] in each [`REFUSALS_PERIOD`]: the publishers of a system may
 /// register at once.
-const NOTES_MAX: u32 = 1_000;
+const NOTES_MAX: u32 = 100;
 const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
 /// A write that takes longer refuses acts.
 const HANG_WAIT: Duration = Duration::from_secs(5);

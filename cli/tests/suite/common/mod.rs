@@ -133,15 +133,16 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn start(mut command: Command) -> Service {
+    pub(crate) fn start(command: Command) -> Service {
+        Service::start_logging(command, Stdio::null())
+    }
+
+    /// Starts a service whose log goes there.
+    pub(crate) fn start_logging(mut command: Command, log: impl Into<Stdio>) -> Service {
         let checks = OutputChecks::of(&command);
         let began = Instant::now();
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let process =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         // First of all, so that a failure from here on ends the process.
         let mut service = Service { process, ready: Value::Null, ready_after: Duration::ZERO };
         let mut line = String::new();
