@@ -28,6 +28,7 @@ mod hang;
 mod health;
 mod idle;
 mod link;
+mod link_log;
 mod machine_memory;
 mod metrics;
 mod operator_log;

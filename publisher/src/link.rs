@@ -20,6 +20,7 @@ use tracing::{debug, info};
 
 use crate::accept::LinkClient;
 use crate::event::{EventSender, NewLink, OwnerEvent};
+use crate::link_log;
 
 /// The longest that a client may take to send `Attach`, as long as a handshake: until then it
 /// occupies a connection slot and does nothing.
@@ -44,7 +45,9 @@ pub(crate) async fn serve(
     let attached = match attached {
         Ok(attached) => attached,
         Err(why) => {
-            info!(link = link.0, worker = handshake.name, %why, "link refused");
+            if let Some(left_out) = link_log::admit() {
+                info!(link = link.0, worker = handshake.name, %why, left_out, "link refused");
+            }
             return send_goodbye(&sender, why);
         }
     };

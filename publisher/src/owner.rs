@@ -31,6 +31,7 @@ use crate::feeds::Feeds;
 use crate::health::{HealthHandle, HealthRequest};
 use crate::idle::IdleQueues;
 use crate::link::send_goodbye;
+use crate::link_log;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
 use crate::permissions;
@@ -282,7 +283,10 @@ impl Owner {
         // The state refuses it too. But adding the link would close the one of the session's owner.
         if self.router.belongs_to_another(&new_link) {
             let reason = "the session belongs to another client".to_owned();
-            warn!(link = new_link.link.0, name = new_link.name, reason, "link refused");
+            if let Some(left_out) = link_log::admit() {
+                let (link, name) = (new_link.link.0, &new_link.name);
+                warn!(link, name, reason, left_out, "link refused");
+            }
             send_goodbye(&new_link.sender, reason);
             return Ok(());
         }

@@ -13,6 +13,7 @@ use crate::event::NewLink;
 use crate::hang::{HangChange, HangDetector};
 use crate::health::{HealthRequest, PublisherHealth};
 use crate::link::send_goodbye;
+use crate::link_log;
 
 /// The state of the disk.
 pub(crate) struct DiskWatch {
@@ -108,7 +109,10 @@ impl Owner {
     /// as the others.
     pub(super) fn refuse_link(&mut self, now: Now, new_link: &NewLink) {
         let reason = HangDetector::reason(self.oldest(now));
-        warn!(link = new_link.link.0, name = new_link.name, "link refused: {reason}");
+        if let Some(left_out) = link_log::admit() {
+            let (link, name) = (new_link.link.0, &new_link.name);
+            warn!(link, name, left_out, "link refused: {reason}");
+        }
         send_goodbye(&new_link.sender, reason);
     }
 }

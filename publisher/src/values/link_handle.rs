@@ -11,6 +11,7 @@ use tracing::info;
 
 use super::core::{LinkSink, Offer};
 use super::limits::VALUE_QUEUE_BYTES_MAX;
+use crate::link_log;
 
 /// A link's handle, shared by the core, the link's tasks, and flushes.
 #[derive(Clone)]
@@ -69,7 +70,9 @@ impl LinkSink for LinkHandle {
     }
 
     fn end(&mut self, reason: String, goodbye: Option<Frame>) {
-        info!(subscriber = ?self.0.name, %reason, "a value link is closed");
+        if let Some(left_out) = link_log::admit() {
+            info!(subscriber = ?self.0.name, %reason, left_out, "a value link is closed");
+        }
         if let Some(goodbye) = goodbye {
             // The link may have ended already.
             let _ = self.0.sender.send(goodbye);
