@@ -45,7 +45,8 @@ impl NameKind {
         }
     }
 
-    /// A name of this kind as it is compared: DNS names have no case, and a final dot means nothing.
+    /// A name of this kind as it is compared: DNS names have no case, and a final dot means
+    /// nothing.
     pub(crate) fn normal(self, name: &str) -> String {
         match self {
             NameKind::Dns => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),

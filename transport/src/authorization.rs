@@ -1,6 +1,6 @@
-//! The rights of a listener's open links. When rules change, every link is checked again, and when a
-//! certificate or token ends, its links are: one that has lost a right is cut at once, whatever it
-//! has queued, and the others receive their new rights.
+//! The rights of a listener's open links. When rules change, every link is checked again, and when
+//! a certificate or token ends, its links are: one that has lost a right is cut at once, whatever
+//! it has queued, and the others receive their new rights.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -38,9 +38,9 @@
 //! received frames; `queue` is the state that the halves of a link share; `link_writer` is the task
 //! that writes and ends a link. `listener` accepts connections, `admission` admits or refuses them,
 //! `handshakes` bounds those in progress,
-//! `authorization` has the rights of clients, `quota` what they use; `audit` writes the audit log; `access` is what a
-//! client shows to servers; `socket` is the TCP connection below, with or without TLS, whose files
-//! `tls` reads.
+//! `authorization` has the rights of clients, `quota` what they use; `audit` writes the audit log;
+//! `access` is what a client shows to servers; `socket` is the TCP connection below, with or
+//! without TLS, whose files `tls` reads.
 
 mod access;
 mod admission;

@@ -119,8 +119,8 @@ pub(crate) struct Global {
     log_format: Option<LogFormat>,
     /// How long the command may take, like 10s; exit code 3 after it
     ///
-    /// Default: 30s for queries, 60s for acts on named things, none where it streams, waits or works
-    /// through a pattern.
+    /// Default: 30s for queries, 60s for acts on named things, none where it streams, waits or
+    /// works through a pattern.
     #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<Duration>,
 }

@@ -52,9 +52,9 @@ pub(crate) enum ResolverAction {
     /// Run one replica of the resolver, until SIGTERM
     ///
     /// Replicas do not know each other: publishers register at each that their --resolver, or
-    /// `resolvers` in the configuration file, names. To add one to a running system, start it without
-    /// --fresh, add it there for every publisher and restart these one at a time, then add it for
-    /// workers, producers and tools.
+    /// `resolvers` in the configuration file, names. To add one to a running system, start it
+    /// without --fresh, add it there for every publisher and restart these one at a time, then add
+    /// it for workers, producers and tools.
     /// Until then it finds nothing: longshore check names the publishers that a replica does not
     /// know.
     Run(RunReplica),

@@ -30,8 +30,8 @@ pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()>
     list(arguments.filters.filter(pattern, state), retrying, arguments.limit, context).await
 }
 
-/// Lists jobs: as JSON one per line as they arrive, otherwise as a table. For a publisher a job that
-/// waits for a retry is scheduled: `retrying` tells them apart.
+/// Lists jobs: as JSON one per line as they arrive, otherwise as a table. For a publisher a job
+/// that waits for a retry is scheduled: `retrying` tells them apart.
 pub(crate) async fn list(
     filter: Filter,
     retrying: Option<bool>,
