@@ -24,8 +24,8 @@ pub use control::{
 };
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use policy::{
-    Binding, Decision, Effect, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault, QUOTA_BYTES_MIN,
-    Quota, Rights, Rule, SERVER_PATH,
+    Binding, Decision, Effect, LinksLimit, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault,
+    QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota, Rights, Rule, SERVER_PATH,
 };
 pub use tokens::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,

@@ -17,7 +17,7 @@ use crate::audit::AuditLog;
 use crate::link_end::LinkEnd;
 use crate::log_limit::LogLimit;
 use crate::queue::Shared;
-use crate::quota::{Holder, LinkRate, OverQuota, Usages};
+use crate::quota::{ClientRate, Holder, OverQuota, Usages};
 
 /// The longest wait for the end of a certificate or token: the wall clock may be set meanwhile.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ pub(crate) struct Registration {
 pub(crate) struct LinkClient {
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) rights: watch::Receiver<Arc<Rights>>,
-    pub(crate) rate: Arc<LinkRate>,
+    pub(crate) rate: Arc<ClientRate>,
 }
 
 /// Why a client is not admitted.

@@ -15,6 +15,7 @@ use crate::liveness::HeartbeatSchedule;
 use crate::oldest_command::OldestCommand;
 use crate::pace::Pace;
 use crate::queue::Shared;
+use crate::quota::LinkRate;
 use crate::receiver::LinkReceiver;
 use crate::sender::LinkSender;
 use crate::slots::Slot;
@@ -181,7 +182,7 @@ impl Link {
     /// side ends it.
     pub fn split(self) -> (LinkSender, LinkReceiver) {
         let Link { guard, reads, frames, budget, client, .. } = self;
-        let rate = client.map(|client| client.rate);
+        let rate = client.map(|client| LinkRate::new(client.rate));
         let sender = LinkSender { guard: guard.clone() };
         (sender, LinkReceiver { guard, reads, frames, budget, rate, pace: Pace::default() })
     }

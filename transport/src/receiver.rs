@@ -14,7 +14,7 @@ use crate::link::LinkGuard;
 use crate::link_end::LinkEnd;
 use crate::pace::Pace;
 use crate::queue::Shared;
-use crate::quota::{FRAME_BYTES_COUNTED_MIN, LinkRate};
+use crate::quota::LinkRate;
 use crate::socket::{ReadSide, has_unread};
 
 /// Returns the other side's frames. Once it and all senders are dropped the link closes.
@@ -28,7 +28,7 @@ pub struct LinkReceiver {
     /// `None` for a dialled link.
     pub(crate) budget: Option<LinkBudget>,
     /// The rate at which its client may send; `None` for a dialled link.
-    pub(crate) rate: Option<Arc<LinkRate>>,
+    pub(crate) rate: Option<LinkRate>,
     pub(crate) pace: Pace,
 }
 
@@ -48,7 +48,7 @@ impl LinkReceiver {
             if let Some(end) = shared.ended() {
                 return Err(end.clone());
             }
-            if let Some(rate) = &self.rate
+            if let Some(rate) = &mut self.rate
                 && rate.is_over()
             {
                 tokio::select! {
@@ -61,8 +61,8 @@ impl LinkReceiver {
             match self.frames.next() {
                 Ok(Next::Frame(body)) => {
                     self.pace.restart();
-                    if let Some(rate) = &self.rate {
-                        rate.read(FRAME_BYTES_COUNTED_MIN.saturating_sub(body.len()));
+                    if let Some(rate) = &mut self.rate {
+                        rate.read_frame(body.len());
                     }
                     if body.first() == Some(&HEARTBEAT) {
                         shared.heartbeat_arrived();
@@ -71,6 +71,9 @@ impl LinkReceiver {
                 }
                 Ok(Next::Heartbeat) => {
                     self.pace.restart();
+                    if let Some(rate) = &mut self.rate {
+                        rate.read_frame(0);
+                    }
                     shared.heartbeat_arrived();
                     continue;
                 }
@@ -114,7 +117,7 @@ impl LinkReceiver {
             match read {
                 Ok(0) => return Err(shared.end(self.frames.end_of_stream())),
                 Ok(bytes) => {
-                    if let Some(rate) = &self.rate {
+                    if let Some(rate) = &mut self.rate {
                         rate.read(bytes);
                     }
                 }

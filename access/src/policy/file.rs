@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::Policy;
 use super::publishers::Publishers;
-use super::quota::{QUOTA_BYTES_MIN, Quota, QuotaRule};
+use super::quota::{QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota, QuotaRule};
 use super::rule::{Effect, PathPattern, Rule, USER};
 use super::subject::Subject;
 use crate::action::{Action, UnknownAction};
@@ -69,11 +69,14 @@ pub enum PolicyFault {
     #[error("{0:?} is not a publisher's id; `longshore publisher status` shows it")]
     Publisher(String),
     /// A quota without a limit.
-    #[error("a quota has `links`, `bytes` or both")]
+    #[error("a quota has at least one of `links`, `handshakes`, `bytes` and `messages`")]
     NoLimit,
     /// A quota of too few bytes a second.
     #[error("{0} bytes a second; the least is {QUOTA_BYTES_MIN}")]
     TooFewBytes(u64),
+    /// A quota of too few messages a second.
+    #[error("{0} messages a second; the least is {QUOTA_MESSAGES_MIN}")]
+    TooFewMessages(u64),
     /// Too many paths: this many.
     #[error("{0} paths; the limit of a policy is {PATH_SET_GLOBS_MAX}")]
     TooManyPaths(usize),
@@ -114,8 +117,10 @@ struct RuleTable {
 struct QuotaTable {
     who: Vec<Spanned<String>>,
     links: Option<NonZeroU32>,
-    /// A second.
+    /// A second, as are the next two.
+    handshakes: Option<NonZeroU32>,
     bytes: Option<NonZeroU64>,
+    messages: Option<NonZeroU64>,
 }
 
 impl Policy {
@@ -199,18 +204,23 @@ impl Reader<'_> {
     }
 
     fn quota(&mut self, table: &Spanned<QuotaTable>) -> Result<QuotaRule, PolicyError> {
-        let QuotaTable { who, links, bytes } = table.get_ref();
+        let QuotaTable { who, links, handshakes, bytes, messages } = table.get_ref();
+        let (links, handshakes, bytes, messages) = (*links, *handshakes, *bytes, *messages);
+        let quota = Quota { links, handshakes, bytes, messages };
         if who.is_empty() {
             return Err(self.at(table, PolicyFault::Empty("who")));
         }
-        if links.is_none() && bytes.is_none() {
+        if quota.is_unlimited() {
             return Err(self.at(table, PolicyFault::NoLimit));
         }
         if let Some(bytes) = bytes.filter(|bytes| bytes.get() < QUOTA_BYTES_MIN) {
             return Err(self.at(table, PolicyFault::TooFewBytes(bytes.get())));
         }
+        if let Some(messages) = messages.filter(|messages| messages.get() < QUOTA_MESSAGES_MIN) {
+            return Err(self.at(table, PolicyFault::TooFewMessages(messages.get())));
+        }
         let who = self.each(who, Reader::subjects)?;
-        Ok(QuotaRule { who, quota: Quota { links: *links, bytes: *bytes } })
+        Ok(QuotaRule { who, quota })
     }
 
     /// The clients of one text: a group's members, or one subject.

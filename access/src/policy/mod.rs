@@ -18,7 +18,7 @@ use longshore_protocol::{Path, PathSet, PublisherId};
 pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
 pub use self::publishers::Binding;
 pub(crate) use self::publishers::Publishers;
-pub use self::quota::{QUOTA_BYTES_MIN, Quota};
+pub use self::quota::{LinksLimit, QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota};
 use self::quota::{QuotaRule, quota_of};
 pub use self::rights::{Rights, SERVER_PATH};
 pub use self::rule::{Effect, Rule};

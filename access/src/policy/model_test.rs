@@ -3,7 +3,7 @@
 use longshore_protocol::{Path, PublisherId};
 use proptest::prelude::*;
 
-use super::{Binding, Decision, Effect, Policy, PolicyFault, Quota, Rights};
+use super::{Binding, Decision, Effect, LinksLimit, Policy, PolicyFault, Quota, Rights};
 use crate::action::Action;
 use crate::identity::Identity;
 
@@ -206,9 +206,10 @@ fn each_fault_has_its_line() {
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
     let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
-    let cases: [Case<'_>; 23] = [
+    let cases: [Case<'_>; 24] = [
         (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
         (quota("bytes = 16_383"), 2, |f| matches!(f, PolicyFault::TooFewBytes(16_383))),
+        (quota("messages = 255"), 2, |f| matches!(f, PolicyFault::TooFewMessages(255))),
         (quota("links = 0"), 4, |f| matches!(f, PolicyFault::Toml(_))),
         // No identity could ever match.
         (rule("\"token:shop \"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
@@ -244,17 +245,27 @@ fn each_fault_has_its_line() {
 #[test]
 fn of_several_quotas_the_smallest_counts() {
     let text = "[groups]\ng = [\"cn:a\"]\n\
-                [[quota]]\nwho = [\"*\"]\nlinks = 8\n\
-                [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 20_000\n\
+                [[quota]]\nwho = [\"*\"]\nlinks = 8\nhandshakes = 5\n\
+                [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 140_000\nhandshakes = 3\n\
+                [[quota]]\nwho = [\"cn:b\"]\nbytes = 40_000\nmessages = 1_000\n\
+                [[quota]]\nwho = [\"cn:c\"]\nmessages = 256\n\
                 [[quota]]\nwho = [\"anonymous\"]\nbytes = 16_384\n";
     let policy = Policy::parse(text).unwrap();
     let of = |who: &str| {
-        let Quota { links, bytes } = policy.quota(identity(who).as_ref());
-        (links.map(|links| links.get()), bytes.map(|bytes| bytes.get()))
+        let Quota { links, handshakes, bytes, messages } = policy.quota(identity(who).as_ref());
+        let (links, handshakes) = (links.map(|n| n.get()), handshakes.map(|n| n.get()));
+        (links, handshakes, bytes.map(|n| n.get()), messages.map(|n| n.get()))
     };
-    assert_eq!(of("cn:a"), (Some(8), Some(20_000)));
-    assert_eq!(of("dns:a"), (Some(8), None));
-    assert_eq!(of(""), (None, Some(16_384)));
+    assert_eq!(of("cn:a"), (Some(8), Some(3), Some(140_000), None));
+    assert_eq!(of("cn:b"), (Some(8), Some(5), Some(40_000), Some(1_000)));
+    assert_eq!(of("dns:a"), (Some(8), Some(5), None, None));
+    assert_eq!(of(""), (None, None, Some(16_384), None));
+    // A rate serves only so many links.
+    let links_max = |who: &str| policy.quota(identity(who).as_ref()).links_max();
+    assert_eq!(links_max("cn:a"), Some((8, LinksLimit::Links)));
+    assert_eq!(links_max("cn:b"), Some((2, LinksLimit::Bytes)));
+    assert_eq!(links_max("cn:c"), Some((1, LinksLimit::Messages)));
+    assert_eq!(links_max(""), Some((1, LinksLimit::Bytes)));
     assert!(policy.rights(identity("cn:a").as_ref()).is_nothing(), "a quota allows nothing");
 }
 

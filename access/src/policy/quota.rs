@@ -5,9 +5,14 @@ use std::num::{NonZeroU32, NonZeroU64};
 use super::subject::Subject;
 use crate::identity::Identity;
 
-/// The smallest quota of received bytes, in bytes a second: a link that is read at this rate counts
-/// as hung at neither side, as no part of a frame waits for more than about two seconds.
+/// The smallest quota of received bytes, in bytes a second, and what a quota has to have for each
+/// link: a link that is read at this rate counts as hung at neither side, as no part of a frame
+/// waits for more than about two seconds.
 pub const QUOTA_BYTES_MIN: u64 = 16_384;
+
+/// The same of received messages, in messages a second. Until short messages of 64 KiB are read,
+/// which can be over two thousand, the kernel may take no more from the client.
+pub const QUOTA_MESSAGES_MIN: u64 = 256;
 
 /// The quota of one client at one server. A client is an identity with all its links, or an address
 /// with all links from it that have no identity.
@@ -15,8 +20,23 @@ pub const QUOTA_BYTES_MIN: u64 = 16_384;
 pub struct Quota {
     /// Most links at a time; none for no limit of its own.
     pub links: Option<NonZeroU32>,
-    /// Most bytes a second that the server reads from it; none for no limit of its own.
+    /// Most handshakes a second.
+    pub handshakes: Option<NonZeroU32>,
+    /// Most bytes a second that the server reads from it.
     pub bytes: Option<NonZeroU64>,
+    /// Most messages a second that the server reads from it.
+    pub messages: Option<NonZeroU64>,
+}
+
+/// A limit of a quota, by its key in the policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinksLimit {
+    /// `links`
+    Links,
+    /// `bytes`: a rate serves only so many links.
+    Bytes,
+    /// `messages`, likewise.
+    Messages,
 }
 
 /// An entry of `[[quota]]`: each of these clients has the quota for itself.
@@ -27,12 +47,34 @@ pub(super) struct QuotaRule {
 }
 
 impl Quota {
+    /// Most links at a time, and the limit that says so. A rate serves one link for each
+    /// [`QUOTA_BYTES_MIN`] or [`QUOTA_MESSAGES_MIN`] of it: with more, each would wait for so long
+    /// that its client takes it for hung.
+    pub fn links_max(&self) -> Option<(u64, LinksLimit)> {
+        let links = self.links.map(|links| (u64::from(links.get()), LinksLimit::Links));
+        let bytes = self.bytes.map(|bytes| (bytes.get() / QUOTA_BYTES_MIN, LinksLimit::Bytes));
+        let messages = self
+            .messages
+            .map(|messages| (messages.get() / QUOTA_MESSAGES_MIN, LinksLimit::Messages));
+        [links, bytes, messages].into_iter().flatten().min_by_key(|(most, _)| *most)
+    }
+
+    /// True if nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        *self == Quota::default()
+    }
+
     /// The smaller of both, in each part.
     fn min(self, other: Quota) -> Quota {
         fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.into_iter().chain(other).min()
         }
-        Quota { links: least(self.links, other.links), bytes: least(self.bytes, other.bytes) }
+        Quota {
+            links: least(self.links, other.links),
+            handshakes: least(self.handshakes, other.handshakes),
+            bytes: least(self.bytes, other.bytes),
+            messages: least(self.messages, other.messages),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 
 use longshore::Path;
 use longshore::protocol::Glob;
-use longshore_access::{Action, Decision, Effect, Rule};
+use longshore_access::{Action, Decision, Effect, LinksLimit, Rule};
 use serde_json::{Value, json};
 
 use super::{Context, audit_log, named_file};
@@ -92,7 +92,11 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
             })
             .collect();
         let (who, file) = (who.to_string(), file.display().to_string());
-        let quota = json!({ "links": quota.links, "bytes_per_s": quota.bytes });
+        let quota = json!({
+            "links": quota.links_max().map(|(most, _)| most),
+            "handshakes_per_s": quota.handshakes, "bytes_per_s": quota.bytes,
+            "messages_per_s": quota.messages,
+        });
         context.output.json_pretty(&json!({
             "who": who, "file": file, "actions": actions, "quota": quota,
         }))?;
@@ -108,9 +112,15 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
         return Ok(());
     }
     context.output.table(&table)?;
-    let links = quota.links.map(|links| format!("{links} links"));
-    let bytes = quota.bytes.map(|bytes| format!("{bytes} bytes a second"));
-    let parts: Vec<String> = links.into_iter().chain(bytes).collect();
+    let links = quota.links_max().map(|(most, limit)| match limit {
+        LinksLimit::Links => format!("{most} links"),
+        LinksLimit::Bytes => format!("{most} links (as its bytes serve no more)"),
+        LinksLimit::Messages => format!("{most} links (as its messages serve no more)"),
+    });
+    let handshakes = quota.handshakes.map(|most| format!("{most} handshakes a second"));
+    let bytes = quota.bytes.map(|most| format!("{most} bytes a second"));
+    let messages = quota.messages.map(|most| format!("{most} messages a second"));
+    let parts: Vec<String> = [links, handshakes, bytes, messages].into_iter().flatten().collect();
     if !parts.is_empty() {
         context.output.line(format!("quota at each server: {}", parts.join(", ")))?;
     }

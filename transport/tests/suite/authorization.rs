@@ -208,6 +208,38 @@ async fn a_client_has_the_links_of_its_quota_and_others_have_theirs() {
     .await;
 }
 
+#[tokio::test]
+async fn a_client_that_connects_over_its_quota_is_refused_and_others_are_not() {
+    let pem = Pem::new();
+    let policy = with_quota("[[quota]]\nwho = [\"token:*\"]\nhandshakes = 1\n");
+    let control = AccessControl::new(policy, tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, Some(&pem)).await;
+    let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
+    let refusal = soon(async {
+        // However slow the machine is, two handshakes come within a second at some time.
+        loop {
+            if let Err(refusal) = dial(at, &with_secret(&secret(1)), &own).await {
+                break refusal;
+            }
+        }
+    })
+    .await;
+    let (code, reason) = refused(Err(refusal));
+    assert_eq!(code, HandshakeRefusal::Busy);
+    let expected = "token:shop: it has made 1 handshakes within a second, its quota";
+    assert!(reason.contains(expected) && reason.contains("raise `handshakes`"), "{reason}");
+    for _ in 0..3 {
+        link_of_certificate(&mut listener, at, &handshake(), &own).await;
+    }
+    // With the quota in time it is let in again.
+    soon(async {
+        while dial(at, &with_secret(&secret(1)), &own).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
 async fn link_of_certificate(
     listener: &mut Listener,
     at: std::net::SocketAddr,
@@ -221,7 +253,7 @@ async fn link_of_certificate(
 #[tokio::test]
 async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
     let pem = Pem::new();
-    let limited = || with_quota("[[quota]]\nwho = [\"token:shop\"]\nbytes = 16_384\n");
+    let limited = || with_quota("[[quota]]\nwho = [\"token:shop\"]\nbytes = 32_768\n");
     let control = AccessControl::new(limited(), tokens(&secret(1), None));
     // With the timeouts of real links: none of them ends for its wait.
     let timing = ListenerOptions::default().timing;
@@ -244,7 +276,7 @@ async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
     let (_sender, mut receiver_of_second) = accepted_second.split();
     let (_sender, mut receiver_of_other) = accepted_other.split();
     let (sender, sender_of_second) = (flooding.split().0, second.split().0);
-    // Each frame is nearly two seconds' worth.
+    // Each frame is nearly a second's worth.
     sender.send(frame(31 * 1024)).unwrap();
     sender_of_second.send(frame(31 * 1024)).unwrap();
     let began = Instant::now();
@@ -254,7 +286,7 @@ async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
     assert!(began.elapsed() > Duration::from_millis(900), "{:?}", began.elapsed());
     other.split().0.send(frame(1)).unwrap();
     soon(receiver_of_other.recv()).await.unwrap();
-    // Over a minute's worth.
+    // Half a minute's worth.
     for _ in 0..64 {
         sender.send(frame(16 * 1024)).unwrap();
     }
@@ -262,4 +294,27 @@ async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
     for _ in 0..64 {
         soon(receiver.recv()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn messages_over_the_quota_wait_as_bytes_do() {
+    let pem = Pem::new();
+    let policy = with_quota("[[quota]]\nwho = [\"token:shop\"]\nmessages = 256\n");
+    let control = AccessControl::new(policy, tokens(&secret(1), None));
+    let mut listener = secured(&pem, &control, Some(&pem)).await;
+    let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
+    let (dialled, accepted) =
+        link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+    let (sender, mut receiver) = (dialled.split().0, accepted.split().1);
+    let began = Instant::now();
+    // The second's worth that comes at once, and half as many again.
+    for _ in 0..256 + 128 {
+        let mut out = FrameWriter::new();
+        out.message(50, |out| out.u8(7));
+        sender.send(out.finish()).unwrap();
+    }
+    for _ in 0..256 + 128 {
+        soon(receiver.recv()).await.unwrap();
+    }
+    assert!(began.elapsed() > Duration::from_millis(450), "{:?}", began.elapsed());
 }
