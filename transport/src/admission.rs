@@ -137,13 +137,13 @@ impl Admission {
             return None;
         }
         let connection = Connection::plain(stream);
-        if self.handshakes.make_room(|pending| self.displaced(&pending)) {
+        if self.handshakes.make_room(peer.ip(), |pending| self.displaced(&pending)) {
             let pending = PendingConnection {
                 raw: connection.raw.clone(),
                 activity: connection.activity.clone(),
             };
             let (abort, ends) = AbortHandle::new_pair();
-            let permit = self.handshakes.begin(pending, abort);
+            let permit = self.handshakes.begin(pending, peer.ip(), abort);
             let (admission, accepted_at) = (self.clone(), Instant::now());
             let receiving =
                 async move { admission.receive(connection, peer, permit, accepted_at).await };

@@ -2,14 +2,18 @@
 //! and some memory, so their number is limited; and a dialler that connects and sends little or
 //! nothing must not occupy a permit for long.
 //!
-//! **When all permits are taken, the oldest handshake that may be displaced ends**: one that has
-//! sent nothing may be displaced at once, one that has begun once [`GRACE`] is over, however slowly
-//! its bytes arrive. There is no share for each address: behind one address there may be a whole
-//! company, a proxy, or on one machine every client. To keep an honest dialler out, a flood has to
-//! open [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time of its handshake,
-//! or within `GRACE` if that is shorter, again and again.
+//! **When all permits are taken, a handshake that may be displaced ends**: one that has sent nothing
+//! may be displaced at once, one that has begun once [`GRACE`] is over, however slowly its bytes
+//! arrive. It is the oldest of the address that holds the most permits, so that a flood from one
+//! address displaces itself; a dialler displaces none of an address that holds fewer than its own.
+//! There is no share for each address: behind one address there may be a whole company, a proxy, or
+//! on one machine every client. They may use all permits, and are the first to lose them. To keep
+//! out a dialler of its own address, or from many addresses everybody, a flood has to open
+//! [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time of a handshake, or
+//! within `GRACE` if that is shorter, again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::Instant;
 
+use crate::quota::counted_address;
 use crate::socket::{Activity, has_unread};
 
 /// How long a handshake that has begun cannot be displaced: a TLS handshake takes several round
@@ -40,11 +45,14 @@ struct Table {
     /// In the order of arrival.
     in_progress: BTreeMap<u64, HandshakeInProgress>,
     next: u64,
+    /// How many of them each address holds.
+    held: HashMap<IpAddr, usize>,
 }
 
 /// A handshake in progress.
 #[derive(Debug)]
 struct HandshakeInProgress {
+    address: IpAddr,
     connection: PendingConnection,
     age: Age,
     /// Aborts its task.
@@ -81,7 +89,7 @@ pub(crate) struct PendingConnection {
 
 impl Handshakes {
     pub(crate) fn new(limit: usize) -> Handshakes {
-        let table = Table { in_progress: BTreeMap::new(), next: 0 };
+        let table = Table { in_progress: BTreeMap::new(), next: 0, held: HashMap::new() };
         Handshakes { limit: limit.max(1), table: Mutex::new(table) }
     }
 
@@ -90,14 +98,20 @@ impl Handshakes {
         self.limit
     }
 
-    /// Makes room for one more. `displaced` gets the connection whose handshake was aborted for it;
-    /// it was sent nothing. False if no handshake may be displaced.
-    pub(crate) fn make_room(&self, displaced: impl FnOnce(PendingConnection)) -> bool {
+    /// Makes room for one more, from that address. `displaced` gets the connection whose handshake
+    /// was aborted for it; it was sent nothing. False if no handshake may be displaced.
+    pub(crate) fn make_room(
+        &self,
+        address: IpAddr,
+        displaced: impl FnOnce(PendingConnection),
+    ) -> bool {
         let mut table = self.table.lock();
         if table.in_progress.len() < self.limit {
             return true;
         }
-        let Some(connection) = table.displace(Instant::now()) else { return false };
+        let Some(connection) = table.displace(counted_address(address), Instant::now()) else {
+            return false;
+        };
         drop(table);
         displaced(connection);
         true
@@ -107,49 +121,80 @@ impl Handshakes {
     pub(crate) fn begin(
         self: &Arc<Self>,
         connection: PendingConnection,
+        address: IpAddr,
         abort: AbortHandle,
     ) -> HandshakePermit {
+        let address = counted_address(address);
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         let accepted_at = Instant::now();
         let age = Age { accepted_at, unread_at: None };
-        table.in_progress.insert(number, HandshakeInProgress { connection, age, abort });
+        let entry = HandshakeInProgress { address, connection, age, abort };
+        table.in_progress.insert(number, entry);
+        *table.held.entry(address).or_default() += 1;
         HandshakePermit { handshakes: self.clone(), number }
     }
 
     /// False if it was displaced before.
     fn end(&self, number: u64) -> bool {
-        self.table.lock().in_progress.remove(&number).is_some()
+        self.table.lock().remove(number).is_some()
     }
 }
 
 impl Table {
-    /// Aborts the oldest handshake that may be displaced, if there is one.
-    fn displace(&mut self, now: Instant) -> Option<PendingConnection> {
+    fn remove(&mut self, number: u64) -> Option<HandshakeInProgress> {
+        let entry = self.in_progress.remove(&number)?;
+        if let Some(held) = self.held.get_mut(&entry.address) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(&entry.address);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Aborts a handshake for a dialler from `address`, if one may be displaced.
+    fn displace(&mut self, address: IpAddr, now: Instant) -> Option<PendingConnection> {
         // A handshake with unread bytes is excused once; the next dialler displaces another.
         for _ in 0..UNREAD_CHECKS_MAX {
-            let number = self.oldest(now)?;
+            let number = self.first_to_displace(address, now)?;
             let entry = self.in_progress.get_mut(&number)?;
             if entry.age.unread_at.is_none() && has_unread(&entry.connection.raw) {
                 entry.age.unread_at = Some(now);
                 continue;
             }
-            let entry = self.in_progress.remove(&number)?;
+            let entry = self.remove(number)?;
             entry.abort.abort();
             return Some(entry.connection);
         }
         None
     }
 
-    fn oldest(&self, now: Instant) -> Option<u64> {
-        let begun =
-            |entry: &HandshakeInProgress| entry.connection.activity.last_received().is_some();
-        let oldest = self.in_progress.iter().filter_map(|(number, entry)| {
-            Some((entry.age.displaceable(begun(entry), now)?, *number))
+    fn first_to_displace(&self, address: IpAddr, now: Instant) -> Option<u64> {
+        let in_progress = self.in_progress.iter().map(|(number, entry)| {
+            let has_begun = entry.connection.activity.last_received().is_some();
+            (*number, entry.address, entry.age.displaceable(has_begun, now))
         });
-        oldest.min().map(|(_, number)| number)
+        first_to_displace(in_progress, &self.held, address)
     }
+}
+
+/// Which handshake a dialler from `address` displaces: of all numbers, addresses, and times since
+/// when they may be displaced, the oldest of the address that holds the most. Pure.
+fn first_to_displace(
+    in_progress: impl Iterator<Item = (u64, IpAddr, Option<Instant>)>,
+    held: &HashMap<IpAddr, usize>,
+    address: IpAddr,
+) -> Option<u64> {
+    let held_by = |address: &IpAddr| held.get(address).copied().unwrap_or(0);
+    let own = held_by(&address);
+    let candidates = in_progress.filter_map(|(number, of, since)| {
+        let held = held_by(&of);
+        let may = of == address || held > own;
+        may.then_some((std::cmp::Reverse(held), since?, number))
+    });
+    candidates.min().map(|(_, _, number)| number)
 }
 
 /// The permit of one handshake. It is released when the handshake has arrived or was given up.
@@ -193,48 +238,103 @@ mod tests {
         assert_eq!(excused.displaceable(true, late + SECOND), Some(accepted_at), "once");
     }
 
+    /// Handshakes in virtual time, as [`Table`] has them.
+    #[derive(Default)]
+    struct Diallers {
+        limit: usize,
+        in_progress: BTreeMap<u64, (IpAddr, Age, bool)>,
+        held: HashMap<IpAddr, usize>,
+        next: u64,
+    }
+
+    impl Diallers {
+        /// A dialler comes; none if it is refused.
+        fn come(&mut self, address: IpAddr, has_begun: bool, now: Instant) -> Option<u64> {
+            if self.in_progress.len() == self.limit {
+                let all = self.in_progress.iter().map(|(number, (address, age, begun))| {
+                    (*number, *address, age.displaceable(*begun, now))
+                });
+                let first = first_to_displace(all, &self.held, address)?;
+                self.go(first);
+            }
+            self.next += 1;
+            let age = Age { accepted_at: now, unread_at: None };
+            self.in_progress.insert(self.next, (address, age, has_begun));
+            *self.held.entry(address).or_default() += 1;
+            Some(self.next)
+        }
+
+        fn go(&mut self, number: u64) {
+            let (address, ..) = self.in_progress.remove(&number).unwrap();
+            *self.held.get_mut(&address).unwrap() -= 1;
+        }
+    }
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
     /// 1,024 permits are taken by diallers that send slowly; they dial again as soon as they are
-    /// displaced, 100 times a second in all. An honest dialler arrives every 100 ms and needs 60 ms
-    /// for its handshake.
+    /// displaced, 100 times a second in all. An honest dialler arrives every 100 ms, from the same
+    /// address, and needs 60 ms for its handshake.
     #[test]
     fn honest_diallers_are_admitted_beside_1024_slow_ones() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut in_progress: BTreeMap<u64, (Age, bool)> = BTreeMap::new();
-        let mut next = 0;
-        let mut come = |in_progress: &mut BTreeMap<u64, (Age, bool)>, begun: bool, now: Instant| {
-            if in_progress.len() == 1_024 {
-                let may = |(number, (age, begun)): (&u64, &(Age, bool))| {
-                    Some((age.displaceable(*begun, now)?, *number))
-                };
-                let (_, oldest) = in_progress.iter().filter_map(may).min()?;
-                in_progress.remove(&oldest);
-            }
-            next += 1;
-            in_progress.insert(next, (Age { accepted_at: now, unread_at: None }, begun));
-            Some(next)
-        };
-        (0..1_024).for_each(|_| assert!(come(&mut in_progress, true, start).is_some()));
-        assert_eq!(
-            come(&mut in_progress, false, at(999)),
-            None,
-            "all are within their grace period"
-        );
+        let mut all = Diallers { limit: 1_024, ..Diallers::default() };
+        (0..1_024).for_each(|_| assert!(all.come(address(1), true, start).is_some()));
+        let early = all.come(address(1), false, at(999));
+        assert_eq!(early, None, "all are within their grace period");
         let mut honest = Vec::new();
         for ms in (1_000..60_000).step_by(10) {
-            come(&mut in_progress, true, at(ms));
+            all.come(address(1), true, at(ms));
             if ms % 100 == 0 {
-                let number = come(&mut in_progress, false, at(ms)).expect("there is an older one");
+                let number = all.come(address(1), false, at(ms)).expect("there is an older one");
                 honest.push((number, ms + 60));
             }
             honest.retain(|(number, done)| {
-                assert!(in_progress.contains_key(number), "an honest dialler was displaced");
+                assert!(all.in_progress.contains_key(number), "an honest dialler was displaced");
                 let done = *done <= ms;
                 if done {
-                    in_progress.remove(number);
+                    all.go(*number);
                 }
                 !done
             });
         }
+    }
+
+    /// One address opens 10,000 connections a second, which send nothing: 128 permits are taken
+    /// anew every 13 ms. Twenty others take a second for their handshakes.
+    #[test]
+    fn a_flood_from_one_address_displaces_only_itself() {
+        let start = Instant::now();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let mut all = Diallers { limit: 128, ..Diallers::default() };
+        let mut honest = Vec::new();
+        for step in 0..10_000_u64 {
+            if step % 500 == 0 {
+                let from = address(2 + (step / 500) as u8);
+                honest.push(all.come(from, false, at(100 * step)).expect("the flood makes room"));
+            }
+            all.come(address(1), false, at(100 * step));
+            assert!(honest.iter().all(|number| all.in_progress.contains_key(number)));
+        }
+        assert_eq!((honest.len(), all.in_progress.len()), (20, 128));
+    }
+
+    #[test]
+    fn a_flood_that_cannot_displace_itself_is_refused() {
+        let start = Instant::now();
+        let mut all = Diallers { limit: 128, ..Diallers::default() };
+        let other = all.come(address(2), false, start).unwrap();
+        (1..128).for_each(|_| assert!(all.come(address(1), true, start).is_some()));
+        assert_eq!(all.come(address(1), true, start), None);
+        assert!(all.in_progress.contains_key(&other));
+        // Who has none yet takes the place of one that has sent nothing, but, once the flood's may
+        // be displaced, one of those.
+        assert!(all.come(address(3), false, start + SECOND).is_some());
+        assert!(all.in_progress.contains_key(&other));
+        assert!(all.come(address(4), false, start).is_some());
+        assert!(!all.in_progress.contains_key(&other));
     }
 }

@@ -94,7 +94,8 @@ pub struct ListenerOptions {
     /// cannot open as many links as configured, this limit shrinks in proportion.
     pub value_connections_max: Option<usize>,
     /// Most handshakes in progress at a time. One more displaces the oldest that has sent nothing
-    /// or has taken over a second, which is refused with `Busy`; if there is none, the new one is.
+    /// or has taken over a second, of the address that has the most handshakes; it is refused with
+    /// `Busy`. If there is none, or only of addresses with fewer than the new one's, the new one is.
     /// With TLS a displaced silent one is closed without an answer: there was no handshake.
     pub handshakes_max: usize,
     /// Most refused diallers that the listener waits for at a time, so that they read the reason.
