@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
@@ -17,11 +18,12 @@ use crate::path::{Path, PathError, escaped, segments};
 /// `/jobs` and everything below it; a glob without any of these matches exactly the path with its
 /// text. At most 1,024 bytes, 32 pairs of braces, 256 alternatives.
 ///
-/// Its braces are expanded on construction, so matching never backtracks over them.
+/// Its braces are expanded on construction, so matching never backtracks over them. Clones share
+/// their memory.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Glob {
-    text: String,
-    alternatives: Vec<Vec<GlobPart>>,
+    text: Arc<str>,
+    alternatives: Arc<[Vec<GlobPart>]>,
 }
 
 /// A part of one alternative of a glob.
@@ -94,17 +96,17 @@ impl Glob {
         let mut bytes_left = GLOB_EXPANDED_BYTES_MAX;
         expand(text, text, &mut bytes_left, &mut alternatives)?;
         let alternatives = alternatives.iter().map(|a| parts(text, a)).collect::<Result<_, _>>()?;
-        Ok(Glob { text: text.to_owned(), alternatives })
+        Ok(Glob { text: text.into(), alternatives })
     }
 
     /// `/**`: matches every path.
     pub fn everything() -> Glob {
-        Glob { text: "/**".to_owned(), alternatives: vec![vec![GlobPart::Deep]] }
+        Glob { text: "/**".into(), alternatives: [vec![GlobPart::Deep]].into() }
     }
 
     /// True of `/**`.
     pub fn is_everything(&self) -> bool {
-        self.text == "/**"
+        &*self.text == "/**"
     }
 
     /// The text of the glob.

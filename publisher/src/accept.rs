@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_access::{Identity, Rights};
 use longshore_protocol::Handshake;
-use longshore_transport::{LinkReceiver, LinkSender, Listener, Peer};
+use longshore_transport::{LinkAudit, LinkReceiver, LinkSender, Listener, Peer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,7 @@ pub(crate) struct LinkClient {
     pub(crate) identity: Option<Arc<Identity>>,
     /// What it may do. They only grow: a link that has lost a right is cut.
     pub(crate) rights: watch::Receiver<Arc<Rights>>,
+    pub(crate) audit: LinkAudit,
 }
 
 /// Serves each link in its own task until `closing`; then waits at most `goodbye` for every link to
@@ -42,7 +43,8 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
                     continue;
                 };
                 let (identity, rights) = (link.identity().cloned(), link.rights());
-                let client = LinkClient { handshake, identity, rights };
+                let audit = listener.audit_of(&link);
+                let client = LinkClient { handshake, identity, rights, audit };
                 let (sender, receiver) = link.split();
                 links.spawn(serve(client, sender, receiver));
             }

@@ -11,10 +11,10 @@ use longshore_transport::AuditedAct;
 const IDS_IN_RECORD: usize = 100;
 
 /// Whether a request changes what an operator is responsible for. A dry run changes nothing, and
-/// producers confirm their own jobs.
+/// producers confirm their own jobs by their ids.
 pub(crate) fn is_act(request: &Request) -> bool {
     match request {
-        Request::Act { action: Action::Confirm, .. } => false,
+        Request::Act { action: Action::Confirm, selection: Selection::Ids(_), .. } => false,
         Request::Act { dry_run, .. } | Request::Quiet { dry_run, .. } => !dry_run,
         Request::Replace { .. }
         | Request::Pause { .. }

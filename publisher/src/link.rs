@@ -39,7 +39,7 @@ pub(crate) async fn serve(
     mut receiver: LinkReceiver,
     events: EventSender,
 ) {
-    let LinkClient { handshake, identity, mut rights } = client;
+    let LinkClient { handshake, identity, mut rights, .. } = client;
     let attached = tokio::time::timeout(ATTACH_WAIT, attach(&mut receiver)).await;
     let attached = attached.unwrap_or_else(|_| Err(format!("no Attach within {ATTACH_WAIT:?}")));
     let attached = match attached {

@@ -49,8 +49,10 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::DeadGroups { .. }
         | Request::Job { .. }
         | Request::Await { .. } => Action::Inspect,
-        // A producer's own step, the second half of an enqueue.
-        Request::Act { action: JobAction::Confirm, .. } => Action::Enqueue,
+        // A producer's own step, the second half of an enqueue: it knows the ids.
+        Request::Act { action: JobAction::Confirm, selection: Selection::Ids(_), .. } => {
+            Action::Enqueue
+        }
         Request::Act { .. }
         | Request::Replace { .. }
         | Request::Pause { .. }

@@ -18,6 +18,7 @@ use tracing::info;
 use crate::cold::{ColdAnswer, ColdJob, ColdLoads};
 use crate::event::{NewLink, OwnerEvent};
 use crate::link::send_goodbye;
+use crate::link_log;
 
 /// A frame ends once it has this many bytes; a single larger message is still sent whole.
 const FRAME_BYTES_TARGET: usize = 1024 * 1024;
@@ -434,7 +435,10 @@ impl LinkOutput {
         let frame = std::mem::take(&mut self.frame).finish();
         if let Err(error) = self.sender.send(frame) {
             // The link ends; its jobs return through its leases.
-            info!(link = link.0, worker = self.name, %error, "link closed: it takes no more");
+            if let Some(left_out) = link_log::admit() {
+                let (link, worker) = (link.0, &self.name);
+                info!(link, worker, %error, left_out, "link closed: it takes no more");
+            }
             self.sender.close(error.to_string());
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
-use longshore_access::Shown;
+use longshore_access::{Action, Rights, Shown};
 use longshore_protocol::{Credential, Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -94,6 +94,11 @@ impl Admission {
 
     pub(crate) fn options(&self) -> &ListenerOptions {
         &self.options
+    }
+
+    /// The server's name.
+    pub(crate) fn server_name(&self) -> &str {
+        &self.info.name
     }
 
     /// The rights of open links.
@@ -252,7 +257,7 @@ impl Admission {
             peer_frame_bytes_max: handshake.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
             oldest: self.options.oldest.clone(),
-            budget: Some(LinkBudget::new(self.options.budget.clone(), handshake.role)),
+            budget: Some(LinkBudget::new(self.options.budget.clone(), slot.role())),
             peer: Peer::Client(handshake),
             client: Some(client),
         };
@@ -301,7 +306,8 @@ impl Admission {
             self.options.audit.refuse(client, "connect", reason);
             (code, format!("`{name}`: {why}"))
         })?;
-        let slot = Slot::take(&self.slots, handshake.role).map_err(|full| {
+        let role = entitled_role(handshake.role, &client.rights.borrow());
+        let slot = Slot::take(&self.slots, role).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;
             let reason =
@@ -417,6 +423,20 @@ enum NotAdmitted {
     TooSlow(Duration),
     #[error("refused as {role}: {reason}")]
     Refused { role: String, reason: String },
+}
+
+/// The role under which a link is counted. Slots and memory that are reserved for a role are only
+/// for clients with a right that the role needs; others count as readers, for whom nothing is
+/// reserved.
+fn entitled_role(claimed: Role, rights: &Rights) -> Role {
+    let has = |action| !rights.paths(action).is_empty();
+    let entitled = match claimed {
+        Role::Worker => has(Action::Work),
+        Role::ResolverWriter => has(Action::Serve) || has(Action::Publish),
+        Role::Tool => rights.may_at_server(Action::Operate),
+        Role::Producer | Role::ResolverReader | Role::Values => true,
+    };
+    if entitled { claimed } else { Role::ResolverReader }
 }
 
 /// The slots of `links` that the role `Values` may take.

@@ -160,7 +160,8 @@ impl Authorization {
     fn check_all(&self, now_unix_ms: u64) {
         let mut links = self.links.lock();
         let numbers: Vec<u64> = links.open.keys().copied().collect();
-        let check = |number| links.check(number, &self.control, now_unix_ms);
+        let mut changes = RightsChanges::default();
+        let check = |number| links.check(number, &self.control, &mut changes, now_unix_ms);
         let cut: Vec<_> = numbers.into_iter().filter_map(check).collect();
         let quota = |holder: &Holder| -> Quota {
             match holder {
@@ -183,7 +184,8 @@ impl Authorization {
                 break Some(Duration::from_millis(end - now_unix_ms));
             }
             links.ends.pop_first();
-            cut.extend(links.check(number, &self.control, now_unix_ms));
+            let changes = &mut RightsChanges::default();
+            cut.extend(links.check(number, &self.control, changes, now_unix_ms));
         };
         drop(links);
         self.cut(cut);
@@ -208,11 +210,12 @@ impl Links {
         &mut self,
         number: u64,
         control: &AccessControl,
+        changes: &mut RightsChanges,
         now_unix_ms: u64,
     ) -> Option<(Arc<Shared>, String)> {
         let open = self.open.get_mut(&number)?;
         let before = open.client.end_unix_ms();
-        let cut = open.check(control, now_unix_ms);
+        let cut = open.check(control, changes, now_unix_ms);
         let after = open.client.end_unix_ms();
         // The file may give its token another end.
         if before != after {
@@ -231,6 +234,7 @@ impl OpenLink {
     fn check(
         &mut self,
         control: &AccessControl,
+        changes: &mut RightsChanges,
         now_unix_ms: u64,
     ) -> Option<(Arc<Shared>, String)> {
         let link = self.link.upgrade()?;
@@ -239,16 +243,45 @@ impl OpenLink {
             Err(why) => return Some((link, why.to_string())),
         };
         let before = std::mem::replace(&mut self.client, now).rights;
-        let rights = &self.client.rights;
-        if !Arc::ptr_eq(rights, &before) {
-            if !rights.keep(&before) {
+        match changes.between(&before, &self.client.rights) {
+            RightsChange::Less => {
                 return Some((link, "the policy has taken rights from this client".to_owned()));
             }
-            if **rights != *before {
-                self.rights.send_replace(rights.clone());
-            }
+            RightsChange::More => drop(self.rights.send_replace(self.client.rights.clone())),
+            RightsChange::Same => {}
         }
         None
+    }
+}
+
+/// What a change of rules did to the rights of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RightsChange {
+    Same,
+    More,
+    Less,
+}
+
+/// Changes of rights that were found: thousands of links may share one identity, and comparing the
+/// rights of one takes up to a millisecond. By the addresses of rights, which are kept.
+#[derive(Debug, Default)]
+struct RightsChanges(HashMap<[*const Rights; 2], ([Arc<Rights>; 2], RightsChange)>);
+
+impl RightsChanges {
+    fn between(&mut self, before: &Arc<Rights>, now: &Arc<Rights>) -> RightsChange {
+        if Arc::ptr_eq(before, now) {
+            return RightsChange::Same;
+        }
+        let key = [Arc::as_ptr(before), Arc::as_ptr(now)];
+        let (_, change) = self.0.entry(key).or_insert_with(|| {
+            let change = match now.keep(before) {
+                false => RightsChange::Less,
+                true if now == before => RightsChange::Same,
+                true => RightsChange::More,
+            };
+            ([before.clone(), now.clone()], change)
+        });
+        *change
     }
 }
 
@@ -260,7 +293,12 @@ impl Registration {
         if let Some(open) = links.open.get_mut(&self.number) {
             open.link = Arc::downgrade(link);
         }
-        let cut = links.check(self.number, control, now_unix_ms());
+        let first_end = links.ends.first().copied();
+        let changes = &mut RightsChanges::default();
+        let cut = links.check(self.number, control, changes, now_unix_ms());
+        if links.ends.first().copied() != first_end {
+            self.authorization.wake.notify_one();
+        }
         drop(links);
         self.authorization.cut(cut);
     }

@@ -81,7 +81,8 @@ mod write_stalls;
 
 pub use access::Access;
 pub use audit::{
-    AUDIT_RECORDS_QUEUED_MAX, AuditClient, AuditLog, AuditOpenError, AuditedAct, NotAudited,
+    AUDIT_RECORDS_QUEUED_MAX, AuditClient, AuditLog, AuditOpenError, AuditedAct, LinkAudit,
+    NotAudited,
 };
 pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 pub use budget::FrameBudget;

@@ -19,6 +19,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use crate::admission::Admission;
+use crate::audit::LinkAudit;
 use crate::descriptors::{self, DescriptorBudget, Reserve};
 use crate::link::Link;
 use crate::negotiation::ServerInfo;
@@ -129,6 +130,16 @@ impl Listener {
             Some(link) => link,
             // `admission` holds a sender.
             None => std::future::pending().await,
+        }
+    }
+
+    /// Records in the audit log what the client of a link is refused later.
+    pub fn audit_of(&self, link: &Link) -> LinkAudit {
+        LinkAudit {
+            audit: self.admission.options().audit.clone(),
+            server: self.admission.server_name().to_owned(),
+            identity: link.identity().cloned(),
+            address: link.peer_address(),
         }
     }
 

@@ -26,6 +26,13 @@ impl Pace {
         since + PACE_TIME
     }
 
+    /// The link was not read for this time, which does not count.
+    pub(crate) fn was_not_read(&mut self, time: Duration) {
+        if let Some((since, _)) = &mut self.window {
+            *since += time;
+        }
+    }
+
     /// The frame has ended, or the link was not read: the next window begins with the next wait.
     pub(crate) fn restart(&mut self) {
         self.window = None;
@@ -47,6 +54,18 @@ mod tests {
         let later = start + 9 * SECOND;
         assert_eq!(pace.deadline(later, 100 + PACE_BYTES), later + PACE_TIME);
         assert_eq!(pace.deadline(later + SECOND, 101 + PACE_BYTES), later + PACE_TIME);
+    }
+
+    #[test]
+    fn time_without_reading_moves_the_deadline_and_is_no_new_window() {
+        let (start, mut pace) = (Instant::now(), Pace::default());
+        pace.was_not_read(SECOND);
+        pace.deadline(start, 100);
+        for n in 1..=3 {
+            pace.was_not_read(2 * SECOND);
+            let now = start + 3 * n * SECOND;
+            assert_eq!(pace.deadline(now, 100 + n as usize), start + PACE_TIME + 2 * n * SECOND);
+        }
     }
 
     #[test]

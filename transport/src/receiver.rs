@@ -51,9 +51,10 @@ impl LinkReceiver {
             if let Some(rate) = &mut self.rate
                 && rate.is_over()
             {
+                let from = Instant::now();
                 tokio::select! {
                     biased;
-                    () = rate.wait() => self.pace.restart(),
+                    () = rate.wait() => self.pace.was_not_read(from.elapsed()),
                     () = ended(shared) => {}
                 }
                 continue;

@@ -148,6 +148,11 @@ impl Slot {
             Err(counted.reason(role))
         }
     }
+
+    /// The role under which the link is counted.
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
 }
 
 impl Drop for Slot {

@@ -1,8 +1,9 @@
 //! Everything that one client may do.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use longshore_protocol::{Path, PathSet, PublisherId};
+use longshore_protocol::{Glob, Path, PathSet, PublisherId};
 
 use super::publishers::{Binding, Publishers};
 use crate::action::Action;
@@ -70,11 +71,14 @@ impl Rights {
     /// True if every right of `before` is still there. Globs are compared by their text: where
     /// `/a/*` has become `/a/**` it is false, although nothing was taken.
     pub fn keep(&self, before: &Rights) -> bool {
+        let has_all = |has: &[Glob], all: &[Glob]| {
+            let has: HashSet<&str> = has.iter().map(Glob::as_str).collect();
+            all.iter().all(|glob| has.contains(glob.as_str()))
+        };
         let keeps = |(now, before): (&PathSet, &PathSet)| {
             now == before
                 || now.is_everything()
-                || before.allow.iter().all(|glob| now.allow.contains(glob))
-                    && now.deny.iter().all(|glob| before.deny.contains(glob))
+                || has_all(&now.allow, &before.allow) && has_all(&before.deny, &now.deny)
         };
         self.paths.iter().zip(&before.paths).all(keeps) && self.keep_publishers(before)
     }

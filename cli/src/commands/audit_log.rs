@@ -17,13 +17,19 @@ pub(super) fn verify(files: &[PathBuf], context: &mut Context) -> anyhow::Result
         lines += verify_file(file, &mut verifier)
             .map_err(|why| Failure::new(FailureKind::Failed, why))?;
     }
+    // The lines follow each other, so their number gives the first one's.
     let Some(last) = verifier.position() else {
         let why = "the files have no line: a log begins with one";
         return Err(Failure::new(FailureKind::Failed, why.to_owned()).into());
     };
+    let first = (last.seq + 1).saturating_sub(lines);
+    if first > 1 {
+        report_note!("the log begins before line {first}, in older files");
+    }
     if context.output.is_json() {
         let (seq, chain) = (last.seq, last.hash_text());
-        context.output.json_pretty(&json!({ "lines": lines, "last": seq, "chain": chain }))?;
+        let all = json!({ "lines": lines, "first": first, "last": seq, "chain": chain });
+        context.output.json_pretty(&all)?;
         return Ok(());
     }
     context.output.line(format!("{lines} lines follow each other; the last: {last}"))?;

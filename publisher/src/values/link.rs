@@ -1,6 +1,7 @@
 //! A value link's tasks: one reads messages, one sends the backlog once there is room. They decide
 //! nothing.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use longshore_access::{Action, Rights};
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::values::{SubscribeValue, ToValuePublisher};
 use longshore_protocol::{Messages, Path, WireError};
-use longshore_transport::{LinkEnd, LinkReceiver};
+use longshore_transport::{LinkAudit, LinkEnd, LinkReceiver};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -29,12 +30,47 @@ pub(super) enum LinkError {
     Violation(#[from] Violation),
 }
 
+/// What a link's client may do.
+pub(super) struct ClientAccess {
+    pub(super) rights: watch::Receiver<Arc<Rights>>,
+    pub(super) audit: LinkAudit,
+}
+
+impl ClientAccess {
+    /// Checks paths against the present rights. `denied` receives the last one that is denied.
+    fn checks<'a>(
+        &self,
+        action: Action,
+        denied: &'a Cell<Option<Path>>,
+    ) -> impl Fn(&Path) -> bool + use<'a> {
+        let rights = self.rights.borrow().clone();
+        move |path| {
+            let may = rights.may(action, path);
+            if !may {
+                denied.set(Some(path.clone()));
+            }
+            may
+        }
+    }
+
+    /// Records in the audit log what was denied. A refusal of many paths names one of them.
+    fn record(&self, action: Action, denied: &Cell<Option<Path>>) {
+        if let Some(path) = denied.take() {
+            let what = match action {
+                Action::Write => "write a value",
+                _ => "subscribe to a value",
+            };
+            self.audit.refuse(action, || (path.to_string(), what.to_owned()));
+        }
+    }
+}
+
 /// Reads until the link ends. A malformed or forbidden message is the error.
 pub(super) async fn read(
     shared: &Shared,
     number: LinkNumber,
     receiver: &mut LinkReceiver,
-    rights: &watch::Receiver<Arc<Rights>>,
+    access: ClientAccess,
 ) -> Result<LinkEnd, LinkError> {
     loop {
         let body = match receiver.recv().await {
@@ -48,8 +84,7 @@ pub(super) async fn read(
             }
             match ToValuePublisher::decode(tag, body)? {
                 Some(ToValuePublisher::Subscribe(requests)) => {
-                    let rights = rights.borrow().clone();
-                    subscribe(shared, number, requests, &rights).await?;
+                    subscribe(shared, number, requests, &access).await?;
                 }
                 Some(ToValuePublisher::Unsubscribe(numbers)) => {
                     for some in numbers.chunks(SUBSCRIBES_PER_LOCK) {
@@ -58,9 +93,10 @@ pub(super) async fn read(
                     }
                 }
                 Some(ToValuePublisher::Write(write)) => {
-                    let rights = rights.borrow().clone();
-                    let may = |path: &Path| rights.may(Action::Write, path);
+                    let denied = Cell::default();
+                    let may = access.checks(Action::Write, &denied);
                     shared.with(|core| core.write(number, write, may, now()))?;
+                    access.record(Action::Write, &denied);
                 }
                 None => {}
             }
@@ -72,22 +108,32 @@ async fn subscribe(
     shared: &Shared,
     number: LinkNumber,
     requests: Vec<SubscribeValue>,
-    rights: &Rights,
+    access: &ClientAccess,
 ) -> Result<(), Violation> {
-    let may = |path: &Path| rights.may(Action::Read, path);
-    let mut requests = requests.into_iter().peekable();
-    while requests.peek().is_some() {
-        shared.with(|core| {
-            let mut some = requests.by_ref().take(SUBSCRIBES_PER_LOCK);
-            let all = some.try_for_each(|one| {
-                core.subscribe(number, one, may, |path| shared.directory.is_queue(path), now())
-            });
-            core.pump_all();
-            all
-        })?;
+    let mut requests = requests.into_iter();
+    while requests.len() > 0 {
+        subscribe_some(shared, number, requests.by_ref().take(SUBSCRIBES_PER_LOCK), access)?;
         tokio::task::yield_now().await;
     }
     Ok(())
+}
+
+fn subscribe_some(
+    shared: &Shared,
+    number: LinkNumber,
+    mut requests: impl Iterator<Item = SubscribeValue>,
+    access: &ClientAccess,
+) -> Result<(), Violation> {
+    let denied = Cell::default();
+    let may = access.checks(Action::Read, &denied);
+    let is_queue = |path: &Path| shared.directory.is_queue(path);
+    let all = shared.with(|core| {
+        let all = requests.try_for_each(|one| core.subscribe(number, one, &may, is_queue, now()));
+        core.pump_all();
+        all
+    });
+    access.record(Action::Read, &denied);
+    all
 }
 
 /// Pumps the link's backlog whenever there is room, until the link has ended.

@@ -9,6 +9,7 @@ use tracing::debug;
 use crate::accept::LinkClient;
 
 use super::limits::VALUE_KERNEL_BYTES_MAX;
+use super::link::ClientAccess;
 use super::link_handle::LinkHandle;
 use super::{Values, link};
 
@@ -22,7 +23,7 @@ pub(crate) async fn serve(
     sender: LinkSender,
     mut receiver: LinkReceiver,
 ) {
-    let LinkClient { handshake, rights, .. } = client;
+    let LinkClient { handshake, rights, audit, .. } = client;
     let frame_bytes_max = handshake.frame_bytes_max as usize;
     if frame_bytes_max < VALUE_FRAME_BYTES_MIN {
         let reason = format!(
@@ -38,7 +39,7 @@ pub(crate) async fn serve(
     let handle = LinkHandle::new(sender.clone(), handshake.name.into());
     let number = shared.core.lock().link_up(handle.0.name.clone(), handle.clone());
     let pumping = tokio::spawn(link::pump(shared.clone(), number, handle.clone()));
-    match link::read(&shared, number, &mut receiver, &rights).await {
+    match link::read(&shared, number, &mut receiver, ClientAccess { rights, audit }).await {
         Ok(end) => debug!(subscriber = %handle.0.name, %end, "a value link has ended"),
         Err(fault) => shared.core.lock().end(number, fault.to_string()),
     }

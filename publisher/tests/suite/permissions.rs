@@ -15,7 +15,7 @@ use longshore_protocol::{
     Refusal, Role, SessionId, Value,
 };
 use longshore_publisher::{PublisherOptions, ValuePublisher};
-use longshore_transport::{Access, LinkEnd, LinkOptions, TokenSource, dial};
+use longshore_transport::{Access, AuditLog, LinkEnd, LinkOptions, TokenSource, dial};
 
 use crate::client::*;
 use crate::pem::Pem;
@@ -65,6 +65,13 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
             let refused = EnqueueOutcome::Refused(Refusal::Forbidden);
             assert!([EnqueueOutcome::Created, refused].contains(&outcome), "{outcome:?}");
             tried.push(("enqueue", outcome == EnqueueOutcome::Created));
+            let ids = Selection::Ids(vec![id(1)]);
+            let known = match client.try_ask(request(JobAction::Confirm, ids, false)).await {
+                Err(RequestError::Forbidden) => false,
+                Ok(Answer::Acted(report)) => !report.outcomes.iter().eq([ActOutcome::Unknown]),
+                other => panic!("{other:?}"),
+            };
+            tried.push(("confirm", known));
         }
         Action::Work => {
             let sources = Sources::one(a());
@@ -102,14 +109,15 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
             }
         }
         Action::Act => {
-            let act = |selection, dry_run| {
-                let action = JobAction::Cancel;
-                Request::Act { action, selection, pace: None, dry_run }
-            };
+            let act = |selection, dry_run| request(JobAction::Cancel, selection, dry_run);
             let none = Filter::of(a()).in_state(longshore_protocol::JobState::Prepared);
             let requests = [
                 ("act on a queue", act(Selection::Matching(none.clone()), false)),
-                ("dry run on a queue", act(Selection::Matching(none), true)),
+                ("dry run on a queue", act(Selection::Matching(none.clone()), true)),
+                (
+                    "confirm by a pattern",
+                    request(JobAction::Confirm, Selection::Matching(none), true),
+                ),
                 ("pause", Request::Pause { gate: Gate::Delivery, pattern: a(), paused: false }),
                 (
                     "configure",
@@ -182,6 +190,10 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
     tried
 }
 
+fn request(action: JobAction, selection: Selection, dry_run: bool) -> Request {
+    Request::Act { action, selection, pace: None, dry_run }
+}
+
 fn entry() -> bytes::Bytes {
     use longshore_protocol::messages::work::BatchBuilder;
     let mut batch = BatchBuilder::new();
@@ -220,7 +232,7 @@ async fn each_action_needs_its_own_right_on_its_own_path() {
             }
         }
     }
-    assert_eq!(cases, 6 * (1 + 1 + 7 + 7 + 3 + 3));
+    assert_eq!(cases, 6 * (2 + 1 + 7 + 8 + 3 + 3));
     running.stop().await;
 }
 
@@ -278,8 +290,11 @@ fn sources() -> Sources {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_are_read_and_written_only_by_those_who_may() {
     let control = AccessControl::default();
-    let publisher =
-        ValuePublisher::builder().access_control(control.clone()).connect("").await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    let audit = AuditLog::open(&file).unwrap();
+    let publisher = ValuePublisher::builder().access_control(control.clone()).audit(audit.clone());
+    let publisher = publisher.connect("").await.unwrap();
     let values = publisher.values();
     let value = values.publish(path("/hall/light"), 1).unwrap();
     let mut writes = value.writes().unwrap();
@@ -350,6 +365,17 @@ async fn values_are_read_and_written_only_by_those_who_may() {
     }
     accepting.abort();
     publisher.stop().await;
+    drop((values, audit));
+    let records = std::fs::read_to_string(&file).unwrap();
+    for (action, reason, expected) in
+        [("read", "subscribe to a value", 3), ("write", "write a value", 2)]
+    {
+        let action = format!("\"action\":\"{action}\"");
+        let parts = [action.as_str(), reason, "/hall/light", "\"refused\""];
+        let is_refusal = |line: &&str| parts.iter().all(|part| line.contains(part));
+        let found = records.lines().filter(is_refusal).count();
+        assert_eq!(found, expected, "{action} in {records}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -343,7 +343,7 @@ impl Request {
                     return refused;
                 }
                 if let Err(why) = context.access_log.forget_publisher(context.access, *publisher) {
-                    tracing::warn!(%why, "an act is refused");
+                    tracing::debug!(%why, "an act is refused");
                     return refused(*id, RequestRefusal::NotAudited);
                 }
                 match context.directory.forget(*publisher) {

@@ -79,6 +79,15 @@ impl ChainedFile<File> {
         expected: Option<AuditChain>,
         now_unix_ms: u64,
     ) -> Result<ChainedFile<File>, FileError> {
+        ChainedFile::open_with(path, expected, now_unix_ms, sync_folder)
+    }
+
+    fn open_with(
+        path: &Path,
+        expected: Option<AuditChain>,
+        now_unix_ms: u64,
+        sync_folder: fn(&Path) -> io::Result<()>,
+    ) -> Result<ChainedFile<File>, FileError> {
         let unusable = |why: &str| FileError::Unusable(why.to_owned());
         let not_written = |error: io::Error| FileError::NotWritten(error.to_string());
         let mut file = open_or_create(path).map_err(|error| match error.kind() {
@@ -108,20 +117,27 @@ impl ChainedFile<File> {
             (found, expected) => found.or(expected).unwrap_or_default(),
         };
         let bytes = metadata.len() - torn_bytes;
-        let mut file = ChainedFile { storage: file, bytes, chain, is_torn: torn_bytes > 0 };
+        let mut opened = ChainedFile { storage: file, bytes, chain, is_torn: torn_bytes > 0 };
         let detail = match torn_bytes {
             0 => String::new(),
             bytes => format!("a line of {bytes} bytes without an end was cut off"),
         };
         let record =
             AuditRecord { time_unix_ms: now_unix_ms, ..of_process("open the log", detail) };
-        if is_new {
-            file.write_with(&[record], AuditChain::begin_file).map_err(not_written)?;
-            sync_folder(path).map_err(not_written)?;
+        let written = if is_new {
+            let written = opened.write_with(&[record], AuditChain::begin_file);
+            written.and_then(|()| sync_folder(path))
         } else if expected.is_none() || torn_bytes > 0 {
-            file.write(&[record]).map_err(not_written)?;
-        }
-        Ok(file)
+            opened.write(&[record])
+        } else {
+            Ok(())
+        };
+        written.map_err(|error| {
+            // The next attempt writes this line again: left there, it would be one too many.
+            let _left = opened.storage.truncate(bytes);
+            not_written(error)
+        })?;
+        Ok(opened)
     }
 }
 
@@ -286,6 +302,19 @@ mod tests {
         }
         assert_eq!(verifier.position(), Some(file.chain));
         assert_eq!(file.chain.seq, 4);
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_opened_whole_opens_at_the_next_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let chain = ChainedFile::open(&path, None, 0).map(|file| file.chain()).ok().unwrap();
+        let next = dir.path().join("next.jsonl");
+        // The line is written, and then the name cannot be made durable.
+        let failed = ChainedFile::open_with(&next, Some(chain), 0, |_| Err(io::Error::other("no")));
+        assert_eq!(failed.err(), Some(FileError::NotWritten("no".to_owned())));
+        let opened = ChainedFile::open(&next, Some(chain), 0).ok().unwrap();
+        assert_eq!(opened.chain().seq, chain.seq + 1);
     }
 
     #[test]

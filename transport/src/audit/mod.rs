@@ -2,7 +2,9 @@
 //! rules, in a file that a thread of its own writes. [`longshore_access::AuditChain`] has the form
 //! of its lines.
 
+mod client_limits;
 mod file;
+mod link_audit;
 mod writer;
 
 use std::collections::VecDeque;
@@ -17,20 +19,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longshore_access::{AuditOutcome, AuditRecord, Identity};
 use parking_lot::{Condvar, Mutex};
 
-use crate::log_limit::LogLimit;
+use client_limits::ClientLimits;
 use file::{ChainedFile, FileError};
+pub use link_audit::LinkAudit;
 
 /// Most records that wait to be written. With as many, acts are refused, and other records are
 /// counted only.
 pub const AUDIT_RECORDS_QUEUED_MAX: usize = 4_096;
-/// Most records of refused accesses in each [`REFUSALS_PERIOD`], and as many of clients without an
-/// identity, so that no stranger hides what others try; further ones are counted. At this rate both
-/// take about 300 MB a day.
-const REFUSALS_MAX: u32 = 50;
-/// Most records of [`AuditLog::note`] in each [`REFUSALS_PERIOD`]: the publishers of a system may
-/// register at once.
-const NOTES_MAX: u32 = 100;
-const REFUSALS_PERIOD: Duration = Duration::from_secs(10);
+/// Most records of refused accesses, and of [`AuditLog::note`], in each [`LIMITS_PERIOD`] of one
+/// identity, and of all clients without one; further ones are counted. At this rate a client causes
+/// about 150 MB a day.
+const RECORDS_MAX: u32 = 50;
+const LIMITS_PERIOD: Duration = Duration::from_secs(10);
 /// A write that takes longer refuses acts.
 const HANG_WAIT: Duration = Duration::from_secs(5);
 /// The longest that the last handle waits until everything is written.
@@ -103,9 +103,8 @@ struct Queue {
     failing: Option<String>,
     /// The beginning of the write that is under way.
     writing_since: Option<Instant>,
-    refusals: LogLimit,
-    refusals_of_strangers: LogLimit,
-    notes: LogLimit,
+    refusals: ClientLimits,
+    notes: ClientLimits,
     /// The file is to be opened again.
     reopen: bool,
     closing: bool,
@@ -142,9 +141,8 @@ impl AuditLog {
             lost: 0,
             failing,
             writing_since: None,
-            refusals: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
-            refusals_of_strangers: LogLimit::new(REFUSALS_MAX, REFUSALS_PERIOD),
-            notes: LogLimit::new(NOTES_MAX, REFUSALS_PERIOD),
+            refusals: ClientLimits::new(RECORDS_MAX, LIMITS_PERIOD),
+            notes: ClientLimits::new(RECORDS_MAX, LIMITS_PERIOD),
             reopen: false,
             closing: false,
             has_ended: false,
@@ -185,7 +183,8 @@ impl AuditLog {
     }
 
     /// Records an administrative act that begins now; an error if it must not, as the log is
-    /// failing. The record is queued: a crash in the milliseconds until it is on disk loses it.
+    /// failing. The record is queued: a crash before it is on disk loses it, in general within
+    /// milliseconds; while the disk hangs, acts are accepted for five more seconds.
     pub fn allow(
         &self,
         client: AuditClient<'_>,
@@ -214,7 +213,8 @@ impl AuditLog {
     pub fn note(&self, client: AuditClient<'_>, act: impl FnOnce() -> AuditedAct) {
         let Some(Handle { shared }) = self.0.as_deref() else { return };
         let mut queue = shared.queue.lock();
-        let Some(left_out) = queue.notes.admit(Instant::now()) else { return };
+        let admitted = queue.notes.admit(client.identity, Instant::now());
+        let Some(left_out) = admitted else { return };
         for record in records_of(client, act(), &AuditOutcome::Allowed) {
             shared.push(&mut queue, AuditRecord { left_out, ..record });
         }
@@ -229,11 +229,8 @@ impl AuditLog {
     ) {
         let Some(Handle { shared }) = self.0.as_deref() else { return };
         let mut queue = shared.queue.lock();
-        let limit = match client.identity {
-            Some(_) => &mut queue.refusals,
-            None => &mut queue.refusals_of_strangers,
-        };
-        let Some(left_out) = limit.admit(Instant::now()) else { return };
+        let admitted = queue.refusals.admit(client.identity, Instant::now());
+        let Some(left_out) = admitted else { return };
         let (target, reason) = what();
         let act = AuditedAct { action, targets: vec![target], detail: String::new() };
         for record in records_of(client, act, &AuditOutcome::Refused { reason }) {

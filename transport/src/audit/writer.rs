@@ -90,6 +90,7 @@ fn next(shared: &Shared) -> Work {
             return Work::Write(records);
         }
         if std::mem::take(&mut queue.reopen) {
+            queue.writing_since = Some(Instant::now());
             return Work::Reopen;
         }
         if queue.closing {

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::pem::Pem;
 use crate::common::*;
+use longshore_access::{AccessControl, Policy};
 use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role};
 use longshore_transport::{
-    DialError, Link, LinkOptions, Listener, ListenerOptions, ReservedSlots, dial,
+    DialError, Link, LinkOptions, Listener, ListenerOptions, ReservedSlots, ServerInfo, dial,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -62,6 +63,31 @@ async fn links_of_values_at_their_limit_leave_slots_for_workers() {
     }
     let reason = busy(dial_as(&listener, Role::Worker).await.unwrap_err());
     assert!(reason.contains("4 of 4 connections are taken"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_reserved_slot_is_for_clients_with_the_rights_of_its_role() {
+    let policy = |action: &str| {
+        let rule = format!("[[allow]]\nwho = [\"anonymous\"]\ndo = [{action:?}]\n");
+        Some(Policy::parse(&format!("{rule}paths = [\"/**\"]")).unwrap())
+    };
+    for (role, without, with) in [
+        (Role::Tool, "inspect", "operate"),
+        (Role::Worker, "enqueue", "work"),
+        (Role::ResolverWriter, "resolve", "serve"),
+        (Role::ResolverWriter, "resolve", "publish"),
+    ] {
+        let access_control = AccessControl::new(policy(without), None);
+        let reserved = vec![ReservedSlots { role, slots: 1 }];
+        let (connections_max, control) = (2, access_control.clone());
+        let options = ListenerOptions { connections_max, reserved, access_control, ..patient() };
+        let server = ServerInfo { serves: |_| true, ..info() };
+        let mut listener = Listener::bind(LOOPBACK, server, options).await.unwrap();
+        let _first = (dial_as(&listener, role).await.unwrap(), listener.accept().await);
+        busy(dial_as(&listener, role).await.unwrap_err());
+        control.replace(policy(with), None);
+        dial_as(&listener, role).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub(crate) struct LinkNumber(pub(crate) u32);
 
 /// How far a new subscription number may exceed the used ones: numbers are dense, but come in any
 /// order.
-const NUMBERS_AHEAD_MAX: usize = 65_536;
+const NUMBERS_AHEAD_MAX: u32 = 65_536;
 
 /// Violations for which a subscriber's link is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -66,6 +66,8 @@ pub(super) struct Link<O> {
     pub(super) sink: O,
     pub(super) name: Arc<str>,
     pub(super) subscriptions: Vec<Subscription>,
+    /// The highest number that it has used, also of a refused subscription.
+    pub(super) highest: u32,
     /// The joining or active subscription of a slot.
     pub(super) by_slot: HashMap<u32, u32>,
     pub(super) backlog: Backlog,
@@ -95,6 +97,7 @@ impl<O: LinkSink> Links<O> {
             sink,
             name,
             subscriptions: Vec::new(),
+            highest: 0,
             by_slot: HashMap::new(),
             backlog: Backlog::default(),
             backlog_bytes: 0,
@@ -182,13 +185,15 @@ impl<O: LinkSink> Link<O> {
     }
 
     /// Checks that a new subscription may have that number.
-    pub(super) fn check_number(&self, number: u32) -> Result<(), Violation> {
-        let index = number as usize;
-        match self.subscriptions.get(index).map(|subscription| &subscription.state) {
-            None if index > self.subscriptions.len() + NUMBERS_AHEAD_MAX => {
+    pub(super) fn check_number(&mut self, number: u32) -> Result<(), Violation> {
+        match self.subscriptions.get(number as usize).map(|subscription| &subscription.state) {
+            None if number > self.highest.saturating_add(NUMBERS_AHEAD_MAX) => {
                 Err(Violation::NumberTooFar(number))
             }
-            None | Some(SubscriptionState::Free) => Ok(()),
+            None | Some(SubscriptionState::Free) => {
+                self.highest = self.highest.max(number);
+                Ok(())
+            }
             Some(_) => Err(Violation::NumberTaken(number)),
         }
     }

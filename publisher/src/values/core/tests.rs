@@ -261,6 +261,19 @@ fn refused_subscription_has_a_code_and_frees_its_number() {
 }
 
 #[test]
+fn any_number_of_refused_subscriptions_leaves_the_link_open() {
+    let mut harness = CoreHarness::new();
+    harness.publish("/a", 0u64);
+    let link = harness.link();
+    for number in 0..70_000 {
+        link.subscribe(&mut harness.core, number, "/x", Policy::Conflate, harness.now).unwrap();
+        link.received();
+    }
+    harness.subscribe(&link, 70_000, "/a", Policy::Conflate);
+    assert_eq!(link.received(), [Received::Subscribed("/a".into(), 0u64.into())]);
+}
+
+#[test]
 fn unsubscribed_value_can_be_subscribed_again() {
     let mut harness = CoreHarness::new();
     let a = harness.publish("/a", 0u64);

@@ -1,0 +1,74 @@
+//! Limits of records for each client, so that none hides what others do. Pure.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use longshore_access::Identity;
+
+use crate::log_limit::LogLimit;
+
+/// Identities with a limit of their own in one period; further ones share the last one.
+const CLIENTS_MAX: usize = 64;
+
+/// At most so many records in each period of each identity, and of all clients without one.
+pub(super) struct ClientLimits {
+    lines_max: u32,
+    period: Duration,
+    clients: HashMap<Identity, (LogLimit, Instant)>,
+    anonymous: LogLimit,
+    others: LogLimit,
+}
+
+impl ClientLimits {
+    pub(super) fn new(lines_max: u32, period: Duration) -> ClientLimits {
+        let limit = || LogLimit::new(lines_max, period);
+        let (anonymous, others) = (limit(), limit());
+        ClientLimits { lines_max, period, clients: HashMap::new(), anonymous, others }
+    }
+
+    /// As [`LogLimit::admit`], for one client.
+    pub(super) fn admit(&mut self, client: Option<&Identity>, now: Instant) -> Option<u64> {
+        let Some(client) = client else { return self.anonymous.admit(now) };
+        if let Some((limit, used)) = self.clients.get_mut(client) {
+            *used = now;
+            return limit.admit(now);
+        }
+        if self.clients.len() >= CLIENTS_MAX {
+            let period = self.period;
+            self.clients.retain(|_, (_, used)| now.saturating_duration_since(*used) < period);
+        }
+        if self.clients.len() >= CLIENTS_MAX {
+            return self.others.admit(now);
+        }
+        let mut limit = LogLimit::new(self.lines_max, self.period);
+        let admitted = limit.admit(now);
+        self.clients.insert(client.clone(), (limit, now));
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_access::NameKind;
+
+    use super::*;
+
+    #[test]
+    fn no_client_uses_up_the_records_of_another() {
+        let (start, period) = (Instant::now(), Duration::from_secs(10));
+        let mut limits = ClientLimits::new(2, period);
+        let client = |n: usize| Identity { kind: NameKind::Token, name: n.to_string() };
+        let mut admit = |n: Option<usize>, now| limits.admit(n.map(client).as_ref(), now);
+        for _ in 0..2 {
+            assert_eq!(admit(Some(0), start), Some(0));
+        }
+        assert_eq!(admit(Some(0), start), None);
+        assert_eq!((admit(None, start), admit(Some(1), start)), (Some(0), Some(0)));
+        // The table is bounded; who has no place in it shares one limit.
+        (2..CLIENTS_MAX).for_each(|n| assert_eq!(admit(Some(n), start), Some(0)));
+        let shared: Vec<_> = (100..103).map(|n| admit(Some(n), start)).collect();
+        assert_eq!(shared, [Some(0), Some(0), None]);
+        assert_eq!(admit(Some(0), start + period), Some(1), "the one that was left out");
+        assert_eq!(admit(Some(200), start + 2 * period), Some(0), "old ones make room");
+    }
+}
