@@ -139,7 +139,7 @@ fn checked(name: &[u8], kind: NameKind) -> Result<Identity, CertificateError> {
     if text.chars().any(char::is_control) {
         return Err(CertificateError::ControlCharacter(kind));
     }
-    Ok(Identity { kind, name: kind.normal(text) })
+    Ok(Identity::new(kind, kind.normal(text)))
 }
 
 /// A kind of name as a certificate has it.
@@ -149,6 +149,7 @@ fn label(kind: NameKind) -> &'static str {
         NameKind::Dns => "first DNS name",
         NameKind::CommonName => "common name",
         NameKind::Token => "token",
+        NameKind::Jwt => "JWT",
     }
 }
 

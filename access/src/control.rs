@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::certificate::{CertificateError, identity_and_end};
 use crate::identity::{Identity, NameKind};
+use crate::jwt::{Bearer, JwtIssuer, JwtKeys, JwtProof, JwtRefusal};
 use crate::policy::{Policy, Quota, Rights, Rule};
 use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 
@@ -51,6 +52,7 @@ enum Proof {
     Nothing,
     Certificate { end_unix_ms: u64 },
     Token { hash: SecretHash, end_unix_ms: Option<u64> },
+    Jwt(JwtProof),
 }
 
 /// Why a client is not admitted, or no longer. The text is for the client.
@@ -65,6 +67,9 @@ pub enum AccessRefusal {
     /// Its token is refused.
     #[error("{0}")]
     Token(#[from] TokenRefusal),
+    /// Its JWT is refused.
+    #[error("{0}")]
+    Jwt(#[from] JwtRefusal),
     /// It sent a token that others can read.
     #[error(
         "the token came over a connection without TLS, where others can read it: revoke it, and \
@@ -74,6 +79,9 @@ pub enum AccessRefusal {
     /// It has a token, and the server knows none.
     #[error("the client has a token, and this server has no token file")]
     NoTokens,
+    /// It has a JWT, and the server accepts none.
+    #[error("the client has a JWT, and this server accepts none: its [access.jwt] is not set")]
+    NoJwt,
     /// The policy allows nothing to clients without an identity.
     #[error("the client has neither a certificate nor a token that names it")]
     Anonymous,
@@ -101,24 +109,23 @@ impl AccessRefusal {
 struct Rules {
     policy: Option<Policy>,
     tokens: Option<Tokens>,
-    /// Rights in use, which the clients of one identity share.
-    rights: Arc<Mutex<HashMap<Option<Identity>, Weak<Rights>>>>,
+    jwt: Option<JwtIssuer>,
+    /// Rights in use, which the clients of one identity with the same groups share.
+    rights: Arc<Mutex<HashMap<RightsKey, Weak<Rights>>>>,
 }
 
-impl Rules {
-    fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
-        Rules { policy, tokens, rights: Arc::default() }
-    }
+/// The client; none without an identity, or if there is no policy: then all are equal.
+type RightsKey = Option<(Identity, Arc<[String]>)>;
 
+impl Rules {
     /// Rules after these. With the same policy every identity keeps its rights.
     fn followed_by(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
         let rights = if policy == self.policy { self.rights.clone() } else { Arc::default() };
-        Rules { policy, tokens, rights }
+        Rules { policy, tokens, jwt: self.jwt.clone(), rights }
     }
 
     fn rights(&self, who: Option<&Identity>) -> Arc<Rights> {
-        // Without a policy all are equal.
-        let key = self.policy.as_ref().and(who).cloned();
+        let key = self.policy.as_ref().and(who).map(|who| (who.clone(), who.groups.clone()));
         let mut all = self.rights.lock();
         if let Some(rights) = all.get(&key).and_then(Weak::upgrade) {
             return rights;
@@ -146,17 +153,35 @@ impl AccessControl {
     /// Rules of a policy and of tokens. Without a policy every admitted client may do everything;
     /// without tokens a client that has one is refused.
     pub fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> AccessControl {
-        let (rules, _) = watch::channel(Arc::new(Rules::new(policy, tokens)));
+        let rules = Rules { policy, tokens, jwt: None, rights: Arc::default() };
+        let (rules, _) = watch::channel(Arc::new(rules));
         let (history, _) = broadcast::channel(HISTORY_LENGTH);
         AccessControl { rules: Arc::new(rules), history }
     }
 
-    /// Replaces the rules. Servers apply them to open links at once: a link that has lost a right
-    /// ends.
+    /// Replaces policy and tokens. Servers apply them to open links at once: a link that has lost a
+    /// right ends.
     pub fn replace(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> RuleChanges {
-        let before = self.rules.borrow().clone();
-        let after = Arc::new(before.followed_by(policy, tokens));
-        let before = self.rules.send_replace(after.clone());
+        self.change(|before| before.followed_by(policy, tokens))
+    }
+
+    /// Replaces the issuer of JWTs, at first none, in the same way: a link whose key is gone ends.
+    pub fn replace_jwt(&self, jwt: Option<JwtIssuer>) -> RuleChanges {
+        self.change(|before| {
+            let Rules { policy, tokens, rights, .. } = before;
+            let (policy, tokens) = (policy.clone(), tokens.clone());
+            Rules { policy, tokens, jwt, rights: rights.clone() }
+        })
+    }
+
+    fn change(&self, change: impl FnOnce(&Rules) -> Rules) -> RuleChanges {
+        // A second change at the same time waits, and follows this one.
+        let mut replaced = None;
+        self.rules.send_modify(|rules| {
+            let after = Arc::new(change(rules));
+            replaced = Some((std::mem::replace(rules, after.clone()), after));
+        });
+        let Some((before, after)) = replaced else { return RuleChanges::default() };
         let changes = RuleChanges::between(&before, &after);
         if !changes.is_empty() {
             // An error means that nobody follows the history.
@@ -181,18 +206,28 @@ impl AccessControl {
         RuleWatch(self.rules.subscribe())
     }
 
-    /// Admits a client, or refuses it. A token precedes the certificate; one that is refused never
-    /// makes way for the certificate.
+    /// Admits a client, or refuses it. A token or JWT precedes the certificate; one that is refused
+    /// never makes way for the certificate.
     pub fn admit(&self, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Client, AccessRefusal> {
         let rules = self.rules.borrow().clone();
         let (identity, proof) = if !shown.credential.is_empty() {
             if !shown.is_private {
                 return Err(AccessRefusal::TokenInTheClear);
             }
+            if Bearer::is_jwt(shown.credential) {
+                let issuer = rules.jwt.as_ref().ok_or(AccessRefusal::NoJwt)?;
+                let jwt = issuer.verify(shown.credential, now_unix_ms)?;
+                return self.admitted(
+                    &rules,
+                    Some(jwt.identity),
+                    Proof::Jwt(jwt.proof),
+                    now_unix_ms,
+                );
+            }
             let tokens = rules.tokens.as_ref().ok_or(AccessRefusal::NoTokens)?;
             let token = tokens.verify(shown.credential, now_unix_ms)?;
             let secret = Secret::parse(shown.credential).map_err(|_| TokenRefusal::Malformed)?;
-            let identity = Identity { kind: NameKind::Token, name: token.name };
+            let identity = Identity::new(NameKind::Token, token.name);
             let end_unix_ms = token.expires_unix_ms;
             (Some(identity), Proof::Token { hash: secret.hash(), end_unix_ms })
         } else if let Some(der) = shown.certificate {
@@ -201,12 +236,22 @@ impl AccessControl {
         } else {
             (None, Proof::Nothing)
         };
+        self.admitted(&rules, identity, proof, now_unix_ms)
+    }
+
+    fn admitted(
+        &self,
+        rules: &Rules,
+        identity: Option<Identity>,
+        proof: Proof,
+        now_unix_ms: u64,
+    ) -> Result<Client, AccessRefusal> {
         let client = Client {
             rights: rules.rights(identity.as_ref()),
             identity: identity.map(Arc::new),
             proof,
         };
-        self.check(&rules, &client, now_unix_ms)?;
+        self.check(rules, &client, now_unix_ms)?;
         Ok(client)
     }
 
@@ -228,6 +273,10 @@ impl AccessControl {
             (Proof::Certificate { end_unix_ms }, _) if now_unix_ms >= *end_unix_ms => {
                 return Err(AccessRefusal::CertificateExpired);
             }
+            (Proof::Jwt(proof), _) => {
+                let issuer = rules.jwt.as_ref().ok_or(AccessRefusal::NoJwt)?;
+                issuer.recheck(proof, now_unix_ms)?;
+            }
             (Proof::Token { hash, .. }, Some(Identity { name, .. })) => {
                 let token = rules.tokens.as_ref().and_then(|tokens| tokens.get(name));
                 let token = token.filter(|token| token.hash.is(hash));
@@ -247,12 +296,13 @@ impl AccessControl {
 }
 
 impl Client {
-    /// When its certificate or token ends, in milliseconds since 1970.
+    /// When its certificate, token or JWT ends, in milliseconds since 1970.
     pub fn end_unix_ms(&self) -> Option<u64> {
         match self.proof {
             Proof::Nothing => None,
             Proof::Certificate { end_unix_ms } => Some(end_unix_ms),
             Proof::Token { end_unix_ms, .. } => end_unix_ms,
+            Proof::Jwt(ref proof) => Some(proof.end_unix_ms),
         }
     }
 }
@@ -301,6 +351,10 @@ pub struct RuleChanges {
     pub tokens_added: Vec<String>,
     /// The names of revoked tokens.
     pub tokens_removed: Vec<String>,
+    /// The ids of new keys of JWTs.
+    pub keys_added: Vec<String>,
+    /// The ids of keys of JWTs that are gone.
+    pub keys_removed: Vec<String>,
 }
 
 impl RuleChanges {
@@ -324,6 +378,11 @@ impl RuleChanges {
         let names = |of: &Tokens, differs: &dyn Fn(&str) -> bool| -> Vec<String> {
             of.iter().filter(|token| differs(&token.name)).map(|token| token.name.clone()).collect()
         };
+        let keys = |of: &'_ Rules| of.jwt.as_ref().map(|jwt| jwt.keys().clone());
+        let (keys_before, keys_after) = (keys(before), keys(after));
+        let missing_keys = |of: &Option<JwtKeys>, from: &Option<JwtKeys>| {
+            of.as_ref().map(|keys| keys.missing_in(from.as_ref())).unwrap_or_default()
+        };
         let bound = |of: &Rules| of.policy.as_ref().map(Policy::publishers).unwrap_or_default();
         RuleChanges {
             rules_added: missing(&rules_after, &rules_before),
@@ -337,6 +396,8 @@ impl RuleChanges {
                 tokens_before.get(name) != tokens_after.get(name)
             }),
             tokens_removed: names(&tokens_before, &|name| tokens_after.get(name).is_none()),
+            keys_added: missing_keys(&keys_after, &keys_before),
+            keys_removed: missing_keys(&keys_before, &keys_after),
         }
     }
 
@@ -355,9 +416,14 @@ impl fmt::Display for RuleChanges {
         if self.quotas_changed {
             write!(f, "; quotas changed")?;
         }
-        for (what, names) in [("added", &self.tokens_added), ("revoked", &self.tokens_removed)] {
+        for (what, names) in [
+            ("tokens added", &self.tokens_added),
+            ("tokens revoked", &self.tokens_removed),
+            ("JWT keys added", &self.keys_added),
+            ("JWT keys removed", &self.keys_removed),
+        ] {
             if !names.is_empty() {
-                write!(f, "; tokens {what}: {}", names.join(", "))?;
+                write!(f, "; {what}: {}", names.join(", "))?;
             }
         }
         Ok(())
@@ -370,6 +436,7 @@ impl fmt::Debug for AccessControl {
         f.debug_struct("AccessControl")
             .field("policy", &rules.policy.is_some())
             .field("tokens", &rules.tokens.as_ref().map(Tokens::len))
+            .field("jwt", &rules.jwt.is_some())
             .finish()
     }
 }
@@ -387,6 +454,7 @@ mod tests {
 
     use super::*;
     use crate::action::Action;
+    use crate::jwt::JwtTerms;
     use crate::tokens::{SECRET_RANDOM_BYTES, Token};
 
     const END: u64 = 5_000;
@@ -512,9 +580,82 @@ mod tests {
         let rules = control.rules.borrow().clone();
         for number in 0..10_000 {
             let name = number.to_string();
-            rules.rights(Some(&Identity { kind: NameKind::Dns, name }));
+            rules.rights(Some(&Identity::new(NameKind::Dns, name)));
         }
         assert!(rules.rights.lock().len() < 100);
+    }
+
+    /// Of `jwt:ann`, in the groups ops and shop; and of the same subject in ops alone.
+    const JWTS: [&str; 2] =
+        [include_str!("jwt/golden/rs256.jwt"), include_str!("jwt/golden/eddsa.jwt")];
+
+    fn issuer(keys: &str) -> JwtIssuer {
+        let terms = JwtTerms {
+            issuer: "https://id.example".to_owned(),
+            audience: "longshore".to_owned(),
+            identity_claim: "sub".to_owned(),
+            groups_claim: Some("groups".to_owned()),
+        };
+        JwtIssuer::new(terms, JwtKeys::parse(keys).unwrap())
+    }
+
+    #[test]
+    fn a_jwt_is_admitted_with_the_rights_of_its_groups_until_its_key_is_gone() {
+        let keys = include_str!("jwt/golden/keys.json");
+        let of_group = |group: &str, path: &str| {
+            format!("[[allow]]\nwho = ['{group}']\ndo = ['work']\npaths = ['{path}']\n")
+        };
+        let rules = "[groups]\nshops = ['token:x', 'jwt-group:sh*']\nops = ['token:x']\n"
+            .to_owned()
+            + &of_group("jwt-group:ops", "/ops")
+            + &of_group("group:shops", "/shop")
+            + &of_group("group:ops", "/no")
+            + &of_group("jwt:ann", "/of/${user}");
+        let policy = Policy::parse(&rules).unwrap();
+        let control = AccessControl::new(Some(policy.clone()), Some(token("a").0));
+        let [both, ops] = JWTS.map(|jwt| Shown {
+            credential: jwt.trim_end().as_bytes(),
+            certificate: None,
+            is_private: true,
+        });
+        assert_eq!(control.admit(&both, 0).unwrap_err(), AccessRefusal::NoJwt);
+        let changes = control.replace_jwt(Some(issuer(keys)));
+        assert_eq!(changes.keys_added, ["ec", "ed", "rsa"]);
+        let now = 1_800_000_000_000;
+        let client = control.admit(&both, now).unwrap();
+        assert_eq!(client.identity.as_ref().unwrap().to_string(), "jwt:ann");
+        assert_eq!(client.end_unix_ms(), Some(4_102_444_800_000));
+        let may = |client: &Client| {
+            ["/ops", "/shop", "/no", "/of/ann"]
+                .map(|path| client.rights.may(Action::Work, &Path::new(path).unwrap()))
+        };
+        assert_eq!(may(&client), [true, true, false, true]);
+        // The same identity with other groups has other rights.
+        let fewer = control.admit(&ops, now).unwrap();
+        assert_eq!(fewer.identity, client.identity);
+        assert_eq!(may(&fewer), [true, false, false, true]);
+        assert_eq!(may(&control.recheck(&client, now).unwrap()), may(&client));
+
+        let in_the_clear = Shown { is_private: false, ..both };
+        let refused = control.admit(&in_the_clear, now).unwrap_err();
+        assert_eq!(refused, AccessRefusal::TokenInTheClear);
+        let der = certificate();
+        let damaged = [both.credential, b"A"].concat();
+        let shown = Shown { credential: &damaged, certificate: Some(&der), is_private: true };
+        let refused = control.admit(&shown, now).unwrap_err();
+        assert!(matches!(refused, AccessRefusal::Jwt(_)), "{refused}");
+
+        // The policy's changes leave the keys.
+        control.replace(Some(policy), None);
+        assert!(control.recheck(&client, now).is_ok());
+        let without_rsa = keys.replace("\"RS256\"", "\"RS512\"");
+        let changes = control.replace_jwt(Some(issuer(&without_rsa)));
+        assert_eq!(changes.to_string(), "0 rules added, 0 removed; JWT keys removed: rsa");
+        let gone = AccessRefusal::Jwt(JwtRefusal::UnknownKey);
+        assert_eq!(control.recheck(&client, now).unwrap_err(), gone);
+        assert!(control.recheck(&fewer, now).is_ok());
+        control.replace_jwt(None);
+        assert_eq!(control.recheck(&fewer, now).unwrap_err(), AccessRefusal::NoJwt);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The name by which a policy knows a client.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The longest name of an identity, in bytes.
 pub const IDENTITY_BYTES_MAX: usize = 256;
@@ -9,12 +11,15 @@ pub const IDENTITY_BYTES_MAX: usize = 256;
 /// Who a client is: a name, and where it comes from. Names of different kinds are different
 /// identities, whatever their text: an authority that limits DNS names does not limit common names.
 /// Its text is the kind and the name, such as `dns:worker-1.example.com`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     /// Where the name comes from.
     pub kind: NameKind,
     /// The name: 1 to 256 bytes without control characters.
     pub name: String,
+    /// The groups that its JWT claims, sorted. They decide what the client may do, not who it is:
+    /// identities of one kind and name are equal.
+    pub groups: Arc<[String]>,
 }
 
 /// Where the name of an identity comes from.
@@ -28,12 +33,14 @@ pub enum NameKind {
     CommonName,
     /// `token:`, the name of a token.
     Token,
+    /// `jwt:`, the subject of a JWT.
+    Jwt,
 }
 
 impl NameKind {
     /// All kinds.
-    pub const ALL: [NameKind; 4] =
-        [NameKind::Uri, NameKind::Dns, NameKind::CommonName, NameKind::Token];
+    pub const ALL: [NameKind; 5] =
+        [NameKind::Uri, NameKind::Dns, NameKind::CommonName, NameKind::Token, NameKind::Jwt];
 
     /// The text before the colon.
     pub fn prefix(self) -> &'static str {
@@ -42,6 +49,7 @@ impl NameKind {
             NameKind::Dns => "dns",
             NameKind::CommonName => "cn",
             NameKind::Token => "token",
+            NameKind::Jwt => "jwt",
         }
     }
 
@@ -50,7 +58,9 @@ impl NameKind {
     pub(crate) fn normal(self, name: &str) -> String {
         match self {
             NameKind::Dns => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
-            NameKind::Uri | NameKind::CommonName | NameKind::Token => name.to_owned(),
+            NameKind::Uri | NameKind::CommonName | NameKind::Token | NameKind::Jwt => {
+                name.to_owned()
+            }
         }
     }
 
@@ -59,7 +69,7 @@ impl NameKind {
         let fits = |c: char| match self {
             NameKind::Token | NameKind::Dns => c.is_ascii_alphanumeric() || "-_.*".contains(c),
             NameKind::Uri => c.is_ascii_graphic(),
-            NameKind::CommonName => !c.is_control(),
+            NameKind::CommonName | NameKind::Jwt => !c.is_control(),
         };
         pattern.trim() == pattern && pattern.chars().all(fits)
     }
@@ -70,7 +80,8 @@ impl NameKind {
 pub enum IdentityTextError {
     /// It has no known kind.
     #[error(
-        "{0:?} does not begin with a kind of name; write uri:NAME, dns:NAME, cn:NAME or token:NAME"
+        "{0:?} does not begin with a kind of name; write uri:NAME, dns:NAME, cn:NAME, token:NAME \
+         or jwt:NAME"
     )]
     Kind(String),
     /// The name is empty, too long or contains a control character.
@@ -79,6 +90,27 @@ pub enum IdentityTextError {
          and no control character"
     )]
     Name(String),
+}
+
+impl Identity {
+    /// An identity without groups.
+    pub fn new(kind: NameKind, name: impl Into<String>) -> Identity {
+        Identity { kind, name: name.into(), groups: Arc::default() }
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        (self.kind, &self.name) == (other.kind, &other.name)
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.kind, &self.name).hash(state);
+    }
 }
 
 impl FromStr for Identity {
@@ -93,7 +125,7 @@ impl FromStr for Identity {
         if !fits || name.chars().any(char::is_control) {
             return Err(IdentityTextError::Name(text.to_owned()));
         }
-        Ok(Identity { kind, name: kind.normal(name) })
+        Ok(Identity::new(kind, kind.normal(name)))
     }
 }
 

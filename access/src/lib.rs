@@ -1,7 +1,7 @@
 //! Who a client is, and what it may do. Pure: no socket, no clock, no file is opened here.
 //!
 //! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of
-//! bearer tokens. A [`Policy`] allows [`Action`]s on paths; [`Rights`] are everything that it
+//! bearer tokens, [`JwtIssuer`] the JWTs of an OpenID Connect provider. A [`Policy`] allows [`Action`]s on paths; [`Rights`] are everything that it
 //! allows one client. [`AccessControl`] has the rules of a running server. [`AuditChain`] makes the
 //! lines of an audit log.
 
@@ -10,6 +10,7 @@ mod audit;
 mod certificate;
 mod control;
 mod identity;
+mod jwt;
 mod policy;
 mod tokens;
 
@@ -23,6 +24,10 @@ pub use control::{
     AccessControl, AccessRefusal, Client, RuleChanges, RuleHistory, RuleWatch, Shown,
 };
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
+pub use jwt::{
+    Bearer, JWK_FILE_BYTES_MAX, JWT_KEYS_MAX, JWT_LEEWAY_MS, JwkFault, JwkFileError, JwtIssuer,
+    JwtKeys, JwtRefusal, JwtTerms, NotABearer,
+};
 pub use policy::{
     Binding, Decision, Effect, LinksLimit, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault,
     QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota, Rights, Rule, SERVER_PATH,

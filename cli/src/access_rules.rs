@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use longshore_access::{AccessControl, POLICY_BYTES_MAX, Policy, TOKEN_FILE_BYTES_MAX, Tokens};
+use longshore_access::{
+    AccessControl, JWK_FILE_BYTES_MAX, JwtIssuer, JwtKeys, JwtTerms, POLICY_BYTES_MAX, Policy,
+    TOKEN_FILE_BYTES_MAX, Tokens,
+};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
@@ -33,23 +36,30 @@ pub(crate) struct AccessRules {
 struct RuleFiles {
     policy: Option<RuleFile<Policy>>,
     tokens: Option<RuleFile<Tokens>>,
+    jwt: Option<(JwtTerms, RuleFile<JwtKeys>)>,
 }
 
 impl AccessRules {
     /// Reads the configured files.
     pub(crate) fn load(config: &AccessConfig) -> Result<AccessRules, UsageError> {
         let (policy, tokens) = (config.policy.value.as_deref(), config.tokens.value.as_deref());
-        if policy.is_none() && tokens.is_none() {
+        let jwt = config.jwt.terms();
+        if policy.is_none() && tokens.is_none() && jwt.is_none() {
             return Ok(AccessRules::default());
         }
         let policy = policy.map(|file| RuleFile::read(file, POLICY_BYTES_MAX, parse_policy));
         let tokens = tokens.map(|file| RuleFile::read(file, TOKEN_FILE_BYTES_MAX, parse_tokens));
+        let jwt = jwt.map(|(terms, file)| {
+            Ok((terms, RuleFile::read(file, JWK_FILE_BYTES_MAX, parse_keys)?))
+        });
         let files = RuleFiles {
             policy: policy.transpose().map_err(UsageError)?,
             tokens: tokens.transpose().map_err(UsageError)?,
+            jwt: jwt.transpose().map_err(UsageError)?,
         };
         let (policy, tokens) = files.rules();
         let control = AccessControl::new(policy, tokens);
+        control.replace_jwt(files.issuer());
         Ok(AccessRules { control, files: Some(Arc::new(Mutex::new(files))) })
     }
 
@@ -77,9 +87,12 @@ impl AccessRules {
             let (has_changed, outcome) = files.reload();
             if has_changed {
                 let (policy, tokens) = files.rules();
-                let changes = control.replace(policy, tokens);
-                if !changes.is_empty() {
-                    info!("access: {changes}");
+                for changes in
+                    [control.replace(policy, tokens), control.replace_jwt(files.issuer())]
+                {
+                    if !changes.is_empty() {
+                        info!("access: {changes}");
+                    }
                 }
             }
             outcome
@@ -94,22 +107,32 @@ impl RuleFiles {
         (policy, self.tokens.as_ref().map(|file| file.rules.clone()))
     }
 
+    fn issuer(&self) -> Option<JwtIssuer> {
+        let jwt = self.jwt.as_ref();
+        jwt.map(|(terms, keys)| JwtIssuer::new(terms.clone(), keys.rules.clone()))
+    }
+
     /// Whether any rules have changed, and what failed.
     fn reload(&mut self) -> (bool, Result<(), String>) {
         let policy = self.policy.as_mut().map_or(Ok(false), RuleFile::reload);
         let tokens = self.tokens.as_mut().map_or(Ok(false), RuleFile::reload);
-        let has_changed = [&policy, &tokens].iter().any(|one| matches!(one, Ok(true)));
-        let failed: Vec<String> = [policy, tokens].into_iter().filter_map(Result::err).collect();
+        let jwt = self.jwt.as_mut().map_or(Ok(false), |(_, keys)| keys.reload());
+        let files = [policy, tokens, jwt];
+        let has_changed = files.iter().any(|one| matches!(one, Ok(true)));
+        let failed: Vec<String> = files.into_iter().filter_map(Result::err).collect();
         let outcome = if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) };
         (has_changed, outcome)
     }
 }
 
+/// The line, from 1, if it is known, and what is wrong there.
+type Fault = (Option<usize>, String);
+
 /// A file with rules, and what it had when it was read last.
 struct RuleFile<T> {
     path: PathBuf,
     bytes_max: usize,
-    parse: fn(&str) -> Result<T, (usize, String)>,
+    parse: fn(&str) -> Result<T, Fault>,
     stamp: Stamp,
     text: String,
     rules: T,
@@ -119,7 +142,7 @@ impl<T> RuleFile<T> {
     fn read(
         path: &Path,
         bytes_max: usize,
-        parse: fn(&str) -> Result<T, (usize, String)>,
+        parse: fn(&str) -> Result<T, Fault>,
     ) -> Result<RuleFile<T>, String> {
         // Before the text: a change between both is found later.
         let stamp = Stamp::of(path)?;
@@ -176,21 +199,24 @@ fn cannot_read(path: &Path, why: &io::Error) -> String {
     format!("cannot read {}: {why}", path.display())
 }
 
-/// Reads rules. The error names file and line.
-fn parsed<T>(
-    path: &Path,
-    text: &str,
-    parse: fn(&str) -> Result<T, (usize, String)>,
-) -> Result<T, String> {
-    parse(text).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
+/// Reads rules. The error names the file, and the line if it is known.
+fn parsed<T>(path: &Path, text: &str, parse: fn(&str) -> Result<T, Fault>) -> Result<T, String> {
+    parse(text).map_err(|(line, why)| match line {
+        Some(line) => format!("{}:{line}: {why}", path.display()),
+        None => format!("{}: {why}", path.display()),
+    })
 }
 
-fn parse_policy(text: &str) -> Result<Policy, (usize, String)> {
-    Policy::parse(text).map_err(|error| (error.line, error.fault.to_string()))
+fn parse_policy(text: &str) -> Result<Policy, Fault> {
+    Policy::parse(text).map_err(|error| (Some(error.line), error.fault.to_string()))
 }
 
-fn parse_tokens(text: &str) -> Result<Tokens, (usize, String)> {
-    Tokens::parse(text).map_err(|error| (error.line, error.fault.to_string()))
+fn parse_tokens(text: &str) -> Result<Tokens, Fault> {
+    Tokens::parse(text).map_err(|error| (Some(error.line), error.fault.to_string()))
+}
+
+fn parse_keys(text: &str) -> Result<JwtKeys, Fault> {
+    JwtKeys::parse(text).map_err(|error| (None, error.to_string()))
 }
 
 /// Reads a policy. The error names the file, and the line if its text is wrong.
@@ -204,7 +230,7 @@ mod tests {
     use longshore_access::{Action, Identity, SECRET_RANDOM_BYTES, Secret, Shown, Token};
 
     use super::*;
-    use crate::config::Setting;
+    use crate::config::{JwtConfig, Setting};
 
     struct Case {
         folder: tempfile::TempDir,
@@ -231,6 +257,7 @@ mod tests {
                 policy: Setting::default_of(Some(policy_file)),
                 tokens: Setting::default_of(Some(token_file)),
                 audit: Setting::default_of(None),
+                jwt: JwtConfig::default(),
             };
             let rules = AccessRules::load(&config).unwrap();
             Case { folder, rules, secret }
@@ -282,6 +309,44 @@ mod tests {
         assert!(why.contains("tokens.toml:1: missing field `name`"), "{why}");
     }
 
+    #[tokio::test]
+    async fn a_broken_key_file_leaves_the_keys_in_force_and_says_so() {
+        let mut case = Case::new();
+        let keys = include_str!("../../access/src/jwt/golden/keys.json");
+        let jwt = include_str!("../../access/src/jwt/golden/rs256.jwt");
+        case.write("keys.json", keys);
+        let text = |text: &str| Setting::default_of(Some(text.to_owned()));
+        let config = AccessConfig {
+            policy: Setting::default_of(None),
+            tokens: Setting::default_of(None),
+            audit: Setting::default_of(None),
+            jwt: JwtConfig {
+                issuer: text("https://id.example"),
+                audience: text("longshore"),
+                keys: Setting::default_of(Some(case.folder.path().join("keys.json"))),
+                ..JwtConfig::default()
+            },
+        };
+        case.rules = AccessRules::load(&config).unwrap();
+        let admitted = || {
+            let credential = jwt.trim_end().as_bytes();
+            let shown = Shown { certificate: None, credential, is_private: true };
+            let client = case.rules.control.admit(&shown, 1_800_000_000_000);
+            client.map(|client| client.identity.unwrap().to_string()).map_err(|why| why.to_string())
+        };
+        assert_eq!(admitted(), Ok("jwt:ann".to_owned()));
+        case.write("keys.json", "{\"keys\":[]}");
+        let why = case.rules.reload().await.unwrap_err();
+        assert!(why.contains("keys.json: no key of the file is for signatures"), "{why}");
+        assert_eq!(admitted(), Ok("jwt:ann".to_owned()));
+        case.write("keys.json", &keys.replace("\"RS256\"", "\"RS384\""));
+        case.rules.reload().await.unwrap();
+        assert!(admitted().unwrap_err().contains("does not have the key"));
+        case.write("keys.json", keys);
+        case.rules.reload().await.unwrap();
+        assert!(admitted().is_ok());
+    }
+
     #[test]
     fn a_file_that_cannot_be_used_at_the_start_is_named() {
         let case = Case::new();
@@ -291,6 +356,7 @@ mod tests {
                 policy: file(policy),
                 tokens: file(tokens),
                 audit: Setting::default_of(None),
+                jwt: JwtConfig::default(),
             };
             AccessRules::load(&config).err().unwrap().0
         };

@@ -75,14 +75,15 @@ fields! {
         pub frame_bytes_max: u32 = read_by(frame_bytes_max),
         /// Its optional features, a bit each: [`FEATURES`], unless a test sets others.
         pub features: u64,
-        /// Proves the identity of the dialling side: the secret of a token. Empty without one.
+        /// Proves the identity of the dialling side: the secret of a token, or a JWT. Empty
+        /// without one.
         pub credential: Credential = at_most("credential", CREDENTIAL_BYTES_MAX),
         /// The name of the cluster that it expects; empty, or left out, for one without a name.
         pub cluster: String = read_by(cluster),
     }
 }
 
-/// Proves the identity of the dialling side: at most 2,048 bytes, interpreted by the accepting
+/// Proves the identity of the dialling side: at most 3,072 bytes, interpreted by the accepting
 /// side. `Debug` does not show them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credential(pub Bytes);

@@ -90,7 +90,7 @@ pub const LATER_BYTES_MAX: usize = 1_024;
 /// Longest name of a cluster, in bytes.
 pub const CLUSTER_BYTES_MAX: usize = 64;
 /// Longest credential of a handshake, in bytes.
-pub const CREDENTIAL_BYTES_MAX: usize = 2_048;
+pub const CREDENTIAL_BYTES_MAX: usize = 3_072;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
 /// Longest record of a publisher, in bytes: its name, its addresses and unknown fields together.

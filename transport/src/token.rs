@@ -1,24 +1,25 @@
-//! The token by which servers know a client.
+//! The token or JWT by which servers know a client.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use longshore_access::{NotASecret, Secret};
+use longshore_access::{Bearer, NotABearer};
 use longshore_protocol::Credential;
 use zeroize::Zeroizing;
 
-/// The longest file of a client's token, in bytes. A secret has 47, and a line break may follow.
-const SECRET_FILE_BYTES_MAX: usize = 1_024;
+/// The longest file of a client's token, in bytes. A JWT has 3,072 at most, and line breaks may
+/// follow.
+const TOKEN_FILE_BYTES_MAX: usize = 4_096;
 
-/// Where a client's token is. Cheap to clone; `Debug` does not show the secret.
+/// Where a client's token, or its JWT, is. Cheap to clone; `Debug` does not show the secret.
 #[derive(Clone, Debug)]
 pub struct TokenSource(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    Secret(Secret),
+    Text(Bearer),
     File(PathBuf),
 }
 
@@ -33,16 +34,14 @@ pub enum TokenError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file does not have a secret and nothing else.
-    #[error("{} is {NotASecret}", path.display())]
-    NotASecret {
+    /// The file does not have a secret or a JWT and nothing else.
+    #[error("{} is {NotABearer}", path.display())]
+    NotABearer {
         /// The file.
         path: PathBuf,
     },
-    /// The file is longer than any secret.
-    #[error(
-        "{} has more than {SECRET_FILE_BYTES_MAX} bytes: it is {NotASecret}", path.display()
-    )]
+    /// The file is longer than any secret or JWT.
+    #[error("{} has more than {TOKEN_FILE_BYTES_MAX} bytes: it is {NotABearer}", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
@@ -50,13 +49,13 @@ pub enum TokenError {
 }
 
 impl TokenSource {
-    /// A secret as `longshore token create` prints it.
-    pub fn from_secret(text: &str) -> Result<TokenSource, NotASecret> {
-        Secret::parse(text.as_bytes()).map(|secret| TokenSource(Source::Secret(secret)))
+    /// A secret as `longshore token create` prints it, or a JWT.
+    pub fn from_secret(text: &str) -> Result<TokenSource, NotABearer> {
+        Bearer::parse(text.as_bytes()).map(|bearer| TokenSource(Source::Text(bearer)))
     }
 
-    /// A file with a secret. It is read whenever a server is dialled: a token that replaces another
-    /// needs no restart. Open links stay.
+    /// A file with a secret or a JWT. It is read whenever a server is dialled: a token that
+    /// replaces another needs no restart. Open links stay.
     pub fn from_file(path: impl Into<PathBuf>) -> TokenSource {
         TokenSource(Source::File(path.into()))
     }
@@ -64,44 +63,44 @@ impl TokenSource {
     /// The file, if the secret is in one.
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
-            Source::Secret(_) => None,
+            Source::Text(_) => None,
             Source::File(path) => Some(path),
         }
     }
 
-    /// Reads the secret, from its file if it is in one. Blocks.
-    pub fn read(&self) -> Result<Secret, TokenError> {
+    /// Reads the secret or JWT, from its file if it is in one. Blocks.
+    pub fn read(&self) -> Result<Bearer, TokenError> {
         match &self.0 {
-            Source::Secret(secret) => Ok(secret.clone()),
+            Source::Text(bearer) => Ok(bearer.clone()),
             Source::File(path) => read(path),
         }
     }
 
     /// What a handshake has of it.
     pub(crate) async fn credential(&self) -> Result<Credential, TokenError> {
-        let secret = match &self.0 {
-            Source::Secret(secret) => secret.clone(),
+        let bearer = match &self.0 {
+            Source::Text(bearer) => bearer.clone(),
             Source::File(path) => {
                 let (source, path) = (self.clone(), path.clone());
                 let read = tokio::task::spawn_blocking(move || source.read()).await;
                 read.map_err(|error| TokenError::Read { path, source: error.into() })??
             }
         };
-        Ok(Credential(Bytes::from_owner(secret)))
+        Ok(Credential(Bytes::from_owner(bearer)))
     }
 }
 
-fn read(path: &Path) -> Result<Secret, TokenError> {
+fn read(path: &Path) -> Result<Bearer, TokenError> {
     let failed = |source| TokenError::Read { path: path.to_owned(), source };
     // With room for all: growing would leave copies in memory.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_FILE_BYTES_MAX + 1));
+    let mut bytes = Zeroizing::new(Vec::with_capacity(TOKEN_FILE_BYTES_MAX + 1));
     let file = File::open(path).map_err(failed)?;
-    file.take(SECRET_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > SECRET_FILE_BYTES_MAX {
+    file.take(TOKEN_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > TOKEN_FILE_BYTES_MAX {
         return Err(TokenError::TooLong { path: path.to_owned() });
     }
-    let not_a_secret = |NotASecret| TokenError::NotASecret { path: path.to_owned() };
-    Secret::parse(bytes.trim_ascii()).map_err(not_a_secret)
+    let refused = |NotABearer| TokenError::NotABearer { path: path.to_owned() };
+    Bearer::parse(bytes.trim_ascii()).map_err(refused)
 }
 
 #[cfg(test)]
@@ -118,14 +117,16 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             TokenSource::from_file(&file).read()
         };
-        for text in [SECRET.to_owned(), format!("{SECRET}\n"), format!(" {SECRET}\r\n\n")] {
-            assert_eq!(read(&text).unwrap().text(), SECRET.as_bytes());
+        for credential in [SECRET, "eyJh.eyJz.c2ln"] {
+            for text in [credential.to_owned(), format!(" {credential}\r\n\n")] {
+                assert_eq!(read(&text).unwrap().text(), credential.as_bytes());
+            }
         }
         for (text, expected) in [
-            (String::new(), "shop.token is not the secret of a token, which is lst_ and 43"),
-            (SECRET[..40].to_owned(), "shop.token is not the secret of a token"),
-            (format!("{SECRET}\n{SECRET}"), "shop.token is not the secret of a token"),
-            (SECRET.repeat(100), "shop.token has more than 1024 bytes: it is not the secret"),
+            (String::new(), "shop.token is neither the secret of a token, which is lst_ and 43"),
+            (SECRET[..40].to_owned(), "shop.token is neither the secret of a token"),
+            (format!("{SECRET}\n{SECRET}"), "shop.token is neither the secret of a token"),
+            (SECRET.repeat(100), "shop.token has more than 4096 bytes: it is neither the"),
         ] {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(expected) && !error.contains(&SECRET[4..12]), "{error}");

@@ -19,6 +19,9 @@ use crate::identity::{IDENTITY_BYTES_MAX, NameKind};
 
 /// The longest policy, in bytes.
 pub const POLICY_BYTES_MAX: usize = 256 * 1024;
+/// The prefix of a group that a JWT claims. Another than that of the policy's own groups: a provider
+/// never makes anyone a member of these.
+const JWT_GROUP: &str = "jwt-group";
 /// Most names in `who` of all rules, members of their groups included.
 const SUBJECTS_MAX: usize = 65_536;
 
@@ -55,8 +58,9 @@ pub enum PolicyFault {
     Variable(String),
     /// A text that names no clients.
     #[error(
-        "{0:?} names no clients; write uri:NAME, dns:NAME, cn:NAME or token:NAME (`*` in it is any \
-         text), group:NAME, \"*\" for every client with an identity, or anonymous"
+        "{0:?} names no clients; write uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or \
+         jwt-group:NAME (`*` in it is any text), group:NAME, \"*\" for every client with an \
+         identity, or anonymous"
     )]
     Subject(String),
     /// A group that the policy does not define.
@@ -269,6 +273,9 @@ fn subject(text: &str) -> Result<Option<Subject>, PolicyFault> {
     let (prefix, pattern) = text.split_once(':').ok_or_else(unknown)?;
     let kind = NameKind::ALL.into_iter().find(|kind| kind.prefix() == prefix);
     let fits = (1..=IDENTITY_BYTES_MAX).contains(&pattern.len());
+    if prefix == JWT_GROUP && fits && NameKind::Jwt.can_match(pattern) {
+        return Ok(Some(Subject::InGroup(pattern.to_owned())));
+    }
     match kind {
         Some(kind) if fits && kind.can_match(pattern) => {
             Ok(Some(Subject::Named { kind, pattern: kind.normal(pattern) }))

@@ -16,6 +16,8 @@ pub(super) enum Subject {
         /// The pattern.
         pattern: String,
     },
+    /// `jwt-group:PATTERN`: identities whose JWT claims a group that matches.
+    InGroup(String),
 }
 
 impl Subject {
@@ -27,7 +29,10 @@ impl Subject {
             (Subject::Named { kind, pattern }, Some(who)) => {
                 who.kind == *kind && matches_text(pattern, &who.name)
             }
-            (Subject::Named { .. }, None) => false,
+            (Subject::InGroup(pattern), Some(who)) => {
+                who.groups.iter().any(|group| matches_text(pattern, group))
+            }
+            (Subject::Named { .. } | Subject::InGroup(_), None) => false,
         }
     }
 }

@@ -1,13 +1,20 @@
 //! The fuzz targets of what strangers and operators write. Each accepts arbitrary bytes and must
 //! not panic or hang. `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
 
-use longshore_access::{Secret, TokenRefusal, Tokens};
+use longshore_access::{
+    AccessControl, Bearer, JwtIssuer, JwtKeys, JwtTerms, Secret, Shown, TokenRefusal, Tokens,
+};
 
 /// A fuzz target with its name.
 pub type Body = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
-pub const ALL: [Body; 2] = [("token", fuzz_token), ("token_file", fuzz_token_file)];
+pub const ALL: [Body; 4] = [
+    ("token", fuzz_token),
+    ("token_file", fuzz_token_file),
+    ("jwt", fuzz_jwt),
+    ("jwt_keys", fuzz_jwt_keys),
+];
 
 /// A file with one token, whose secret is [`SECRET`].
 pub const FILE: &str = "\
@@ -39,5 +46,39 @@ pub fn fuzz_token_file(data: &[u8]) {
         Err(error) => {
             assert!(error.line >= 1 && error.line <= 1 + text.matches('\n').count(), "{error}");
         }
+    }
+}
+
+/// The keys of a provider, and JWTs that it has signed.
+pub const KEYS: &str = include_str!("../../src/jwt/golden/keys.json");
+pub const JWTS: [&str; 3] = [
+    include_str!("../../src/jwt/golden/rs256.jwt"),
+    include_str!("../../src/jwt/golden/es256.jwt"),
+    include_str!("../../src/jwt/golden/eddsa.jwt"),
+];
+
+/// Fuzzes a JWT: only those that were signed are verified.
+pub fn fuzz_jwt(data: &[u8]) {
+    let terms = JwtTerms {
+        issuer: "https://id.example".to_owned(),
+        audience: "longshore".to_owned(),
+        identity_claim: "sub".to_owned(),
+        groups_claim: Some("groups".to_owned()),
+    };
+    let control = AccessControl::default();
+    control.replace_jwt(Some(JwtIssuer::new(terms, JwtKeys::parse(KEYS).unwrap())));
+    let shown = Shown { certificate: None, credential: data, is_private: true };
+    let client = control.admit(&shown, 1_800_000_000_000);
+    if client.is_ok_and(|client| client.identity.is_some()) {
+        assert!(Bearer::parse(data).is_ok());
+        assert!(JWTS.iter().any(|jwt| jwt.trim_end().as_bytes() == data));
+    }
+}
+
+/// Fuzzes a key file.
+pub fn fuzz_jwt_keys(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Err(error) = JwtKeys::parse(text) {
+        assert!(!error.to_string().is_empty());
     }
 }

@@ -5,10 +5,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::bodies::{ALL, FILE, SECRET};
+use super::bodies::{ALL, FILE, JWTS, KEYS, SECRET};
 
 fn seeds() -> Vec<Vec<u8>> {
-    vec![SECRET.to_vec(), FILE.as_bytes().to_vec(), FILE.repeat(2).into_bytes()]
+    let mut seeds = vec![SECRET.to_vec(), FILE.as_bytes().to_vec(), FILE.repeat(2).into_bytes()];
+    seeds.extend(JWTS.map(|jwt| jwt.trim_end().as_bytes().to_vec()));
+    seeds.push(KEYS.as_bytes().to_vec());
+    seeds
 }
 
 proptest! {

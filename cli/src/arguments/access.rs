@@ -39,19 +39,23 @@ pub(crate) struct Access {
 pub(crate) enum AccessAction {
     /// Show whether the policy allows an action, and by which rule; exit code 1 if it does not
     Check {
-        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME or anonymous
+        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or anonymous
         who: Who,
         /// The action, as the policy has it, like enqueue
         action: Action,
         /// The path; /sys for what concerns a server as a whole
         path: Path,
         #[command(flatten)]
+        groups: GroupsArgument,
+        #[command(flatten)]
         policy: PolicyArgument,
     },
     /// Show everything that the policy allows a client
     Show {
-        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME or anonymous
+        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or anonymous
         who: Who,
+        #[command(flatten)]
+        groups: GroupsArgument,
         #[command(flatten)]
         policy: PolicyArgument,
     },
@@ -61,6 +65,13 @@ pub(crate) enum AccessAction {
         #[arg(required = true, value_name = "FILE", value_parser = file_argument())]
         files: Vec<PathBuf>,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GroupsArgument {
+    /// A group that the client's JWT claims; again for each
+    #[arg(long = "jwt-group", value_name = "NAME")]
+    pub(crate) names: Vec<String>,
 }
 
 #[derive(Args, Debug)]

@@ -34,7 +34,7 @@ use crate::logging::LogFormat;
 use crate::time::parse_duration;
 
 use access::POLICY;
-pub(crate) use access::{Access, AccessAction, PolicyArgument, Who};
+pub(crate) use access::{Access, AccessAction, GroupsArgument, PolicyArgument, Who};
 pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selection,
@@ -338,7 +338,9 @@ mod tests {
             "longshore token revoke shop mail --dry-run",
             "longshore access check token:shop enqueue /jobs/mail --policy policy.toml",
             "longshore access check anonymous resolve / --json",
+            "longshore access check jwt:ann act /jobs --jwt-group ops --jwt-group shop",
             "longshore access show dns:worker-1.example.com",
+            "longshore access show jwt:ann --jwt-group ops",
             "longshore access audit audit.1 audit.jsonl",
         ] {
             if let Err(error) = CommandLine::try_parse_from(line.split(' ')) {

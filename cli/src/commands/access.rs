@@ -4,13 +4,13 @@ use std::path::Path as FilePath;
 
 use longshore::Path;
 use longshore::protocol::Glob;
-use longshore_access::{Action, Decision, Effect, LinksLimit, Rule};
+use longshore_access::{Action, Decision, Effect, Identity, LinksLimit, NameKind, Rule};
 use serde_json::{Value, json};
 
 use super::{Context, audit_log, named_file};
 use crate::access_rules::read_policy;
-use crate::arguments::{Access, AccessAction, PolicyArgument, Who};
-use crate::failure::{Failure, FailureKind};
+use crate::arguments::{Access, AccessAction, GroupsArgument, PolicyArgument, Who};
+use crate::failure::{Failure, FailureKind, UsageError};
 use crate::output::Table;
 
 pub(crate) fn run(arguments: Access, mut context: Context) -> anyhow::Result<()> {
@@ -19,16 +19,28 @@ pub(crate) fn run(arguments: Access, mut context: Context) -> anyhow::Result<()>
         named_file(&argument.file, configured, "--policy FILE", "access.policy", context)
     };
     match arguments.action {
-        AccessAction::Check { who, action, path, policy } => {
+        AccessAction::Check { who, action, path, groups, policy } => {
+            let who = in_groups(who, groups)?;
             let file = policy_of(policy, &context)?;
             check(&who, action, &path, &file, &mut context)
         }
-        AccessAction::Show { who, policy } => {
+        AccessAction::Show { who, groups, policy } => {
+            let who = in_groups(who, groups)?;
             let file = policy_of(policy, &context)?;
             show(&who, &file, &mut context)
         }
         AccessAction::Audit { files } => audit_log::verify(&files, &mut context),
     }
+}
+
+/// The client as its JWT names it.
+fn in_groups(Who(who): Who, groups: GroupsArgument) -> Result<Who, UsageError> {
+    let is_jwt = who.as_ref().is_some_and(|who| who.kind == NameKind::Jwt);
+    if !is_jwt && !groups.names.is_empty() {
+        let why = "--jwt-group is for a client with a JWT; write it as jwt:NAME";
+        return Err(UsageError(why.to_owned()));
+    }
+    Ok(Who(who.map(|who| Identity { groups: groups.names.into(), ..who })))
 }
 
 fn read(file: &FilePath) -> Result<longshore_access::Policy, Failure> {

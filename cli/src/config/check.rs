@@ -79,21 +79,27 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that tokens of clients are accepted, and keep others out.
+/// Checks that tokens and JWTs of clients are accepted, and keep others out.
 pub(super) fn access(config: &Config) -> Result<(), String> {
-    let tokens = &config.access.tokens;
-    if tokens.value.is_none() {
-        return Ok(());
+    let (tokens, jwt) = (&config.access.tokens, &config.access.jwt);
+    if let Some((key, origin, missing)) = jwt.half() {
+        let what = format!("issuer, audience and keys go together; set {missing}");
+        return Err(wrong_at(key, origin, &what));
     }
-    if !config.tls.is_on() {
-        let what = "tokens are accepted over TLS only; set tls.certificate and tls.key";
-        return Err(wrong("access.tokens", tokens, what));
-    }
-    let is_closed = config.tls.client_certificates() == ClientCertificates::Required;
-    if config.access.policy.value.is_none() && !is_closed {
-        let what = "without a policy, clients without a token may do everything, too; set \
-                    access.policy";
-        return Err(wrong("access.tokens", tokens, what));
+    for (key, setting) in [("access.tokens", tokens), ("access.jwt.keys", &jwt.keys)] {
+        if setting.value.is_none() {
+            continue;
+        }
+        if !config.tls.is_on() {
+            let what = "tokens are accepted over TLS only; set tls.certificate and tls.key";
+            return Err(wrong(key, setting, what));
+        }
+        let is_closed = config.tls.client_certificates() == ClientCertificates::Required;
+        if config.access.policy.value.is_none() && !is_closed {
+            let what = "without a policy, clients without a token may do everything, too; set \
+                        access.policy";
+            return Err(wrong(key, setting, what));
+        }
     }
     Ok(())
 }
@@ -186,7 +192,11 @@ fn is_loopback(ip: IpAddr) -> bool {
 }
 
 fn wrong<T>(key: &str, setting: &Setting<T>, what: &str) -> String {
-    match &setting.origin {
+    wrong_at(key, &setting.origin, what)
+}
+
+fn wrong_at(key: &str, origin: &Origin, what: &str) -> String {
+    match origin {
         Origin::Default => format!("{key}: {what}"),
         origin => format!("{origin}: {key}: {what}"),
     }

@@ -33,7 +33,7 @@ use longshore::{
     TokenSource,
 };
 
-pub(crate) use access::AccessConfig;
+pub(crate) use access::{AccessConfig, JwtConfig};
 pub(crate) use contexts::{
     ContextKeys, Contexts, NamedContext, parse_name as parse_context_name, write_system,
 };

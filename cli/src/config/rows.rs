@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::values::{ExactDuration, ReplicaMetrics};
 use super::{
-    Authority, ClientCertificates, Config, PublisherConfig, ResolverConfig, Setting, TimingConfig,
-    TlsConfig,
+    AccessConfig, Authority, ClientCertificates, Config, JwtConfig, PublisherConfig,
+    ResolverConfig, Setting, TimingConfig, TlsConfig,
 };
 
 /// A key with its value.
@@ -77,9 +77,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         row("log_format", log_format, |v| json!(v.name())),
     ];
     rows.extend(of_tls(tls));
-    rows.push(row("access.policy", &access.policy, path));
-    rows.push(row("access.tokens", &access.tokens, path));
-    rows.push(row("access.audit", &access.audit, path));
+    rows.extend(of_access(access));
     rows.extend(of_publisher(publisher));
     rows.extend(of_resolver(resolver));
     rows.extend(of_timing(timing));
@@ -106,6 +104,21 @@ fn of_tls(tls: &TlsConfig) -> [Row; 5] {
             Some(ClientCertificates::Optional) => json!("optional"),
             Some(ClientCertificates::Off) => json!("off"),
         }),
+    ]
+}
+
+fn of_access(access: &AccessConfig) -> [Row; 8] {
+    let AccessConfig { policy, tokens, audit, jwt } = access;
+    let JwtConfig { issuer, audience, keys, identity_claim, groups_claim } = jwt;
+    [
+        row("access.policy", policy, path),
+        row("access.tokens", tokens, path),
+        row("access.audit", audit, path),
+        row("access.jwt.issuer", issuer, |v| json!(v)),
+        row("access.jwt.audience", audience, |v| json!(v)),
+        row("access.jwt.keys", keys, path),
+        row("access.jwt.identity_claim", identity_claim, |v| json!(v)),
+        row("access.jwt.groups_claim", groups_claim, |v| json!(v)),
     ]
 }
 

@@ -432,6 +432,35 @@ fn half_of_a_tls_configuration_is_refused() {
     }
 }
 
+#[test]
+fn half_of_a_jwt_configuration_is_refused() {
+    let tls = "[tls]\nca = '/ca.pem'\ncertificate = 'c'\nkey = 'k'\n";
+    let issuer = "[access.jwt]\nissuer = 'https://id.example'\n";
+    let whole = format!("{issuer}audience = 'longshore'\nkeys = '/keys.json'\n");
+    let checked = |text: &str| {
+        let case = with_file(text);
+        check::access(&Config::resolve(&ConfigOverrides::default(), &case.environment)?)
+    };
+    assert_eq!(checked(&format!("{tls}{whole}")), Ok(()));
+    for (text, expected) in [
+        (format!("{tls}{issuer}"), "config.toml:6: access.jwt.issuer: issuer, audience and keys"),
+        (
+            format!("{tls}[access.jwt]\ngroups_claim = 'groups'\n"),
+            "access.jwt.groups_claim: issuer, audience and keys go together; set access.jwt.issuer",
+        ),
+        (whole.clone(), "access.jwt.keys: tokens are accepted over TLS only"),
+        (
+            format!("{tls}client_certificates = 'optional'\n{whole}"),
+            "access.jwt.keys: without a policy, clients without a token may do everything",
+        ),
+        (format!("{tls}[access.jwt]\nissuer = ' '\n"), "expected a text that is not empty"),
+        (format!("{tls}{issuer}issuers = 'x'\n"), "unknown field `issuers`"),
+    ] {
+        let error = checked(&text).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 /// A certificate alone encrypts, and would admit everyone.
 #[test]
 fn a_listener_for_other_machines_names_who_may_be_its_client() {
@@ -512,7 +541,7 @@ fn a_token_comes_from_a_file_or_a_variable_and_its_secret_is_never_shown() {
     assert_eq!(resolved(Some("/g.token"), &[file, secret]), of("/g.token", "--token-file"));
     for (variables, expected) in [
         (&[file, secret][..], "$LONGSHORE_TOKEN: $LONGSHORE_TOKEN_FILE is set, too"),
-        (&[("LONGSHORE_TOKEN", &SECRET[..40])], "$LONGSHORE_TOKEN: not the secret of a token"),
+        (&[("LONGSHORE_TOKEN", &SECRET[..40])], "$LONGSHORE_TOKEN: neither the secret of a token"),
     ] {
         assert!(resolved(None, variables).unwrap_err().starts_with(expected), "{variables:?}");
     }

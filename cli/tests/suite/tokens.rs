@@ -236,6 +236,68 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
 }
 
 #[test]
+fn a_replica_admits_a_jwt_by_its_groups_until_its_key_is_gone() {
+    let folder = Folder::new();
+    let dir = folder.0.path();
+    let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
+    for arguments in [&["ca"][..], &["issue", "host", "--host", "127.0.0.1"]] {
+        let mut command = longshore(&["cert"]);
+        command.args(arguments).current_dir(dir);
+        run(command, b"").code(0);
+    }
+    let keys = include_str!("../../../access/src/jwt/golden/keys.json");
+    write("keys.json", keys);
+    // Of jwt:ann in the groups ops and shop, and of a service account in none.
+    write("ann.jwt", include_str!("../../../access/src/jwt/golden/rs256.jwt"));
+    write("mail.jwt", include_str!("../../../access/src/jwt/golden/es256.jwt"));
+    let rule = "[[allow]]\nwho = ['jwt-group:shop']\ndo = ['resolve']\npaths = ['/**']\n";
+    write("policy.toml", rule);
+    let jwt = "[access.jwt]\nissuer = 'https://id.example'\naudience = 'longshore'\n\
+               keys = 'keys.json'\ngroups_claim = 'groups'\n";
+    let tls = "[tls]\nca = 'ca.pem'\ncertificate = 'host.pem'\nkey = 'host.key'\n\
+               client_certificates = 'optional'\n";
+    let access = "[resolver]\nmetrics = false\n[access]\npolicy = 'policy.toml'\n";
+    write("server.toml", &format!("{tls}{access}{jwt}"));
+    let listening = ["resolver", "run", "--fresh", "--listen", "127.0.0.1:0", "--json"];
+    let mut command = longshore(&listening);
+    command.args(["--config", "server.toml"]).current_dir(dir);
+    let mut replica = BackgroundCommand::start(command);
+    let ready: serde_json::Value = serde_json::from_str(&replica.line()).unwrap();
+    let listed = |file: &str| {
+        let address = ready["address"].as_str().unwrap();
+        let mut command = longshore(&["directory", "ls", "--resolver", address]);
+        command.args(["--tls-ca", "ca.pem", "--token-file", file]).current_dir(dir);
+        run(command, b"")
+    };
+    listed("ann.jwt").code(0);
+    let refused = "the policy allows nothing to jwt:system:serviceaccount:shop:mail";
+    listed("mail.jwt").code(3).stderr_has(&[refused]);
+    let show = ["access", "show", "jwt:ann", "--policy", "policy.toml", "--jwt-group", "shop"];
+    let mut command = longshore(&show);
+    command.current_dir(dir);
+    assert!(run(command, b"").code(0).stdout.contains("resolve"));
+    let mut command = longshore(&[&show[..5], &["--jwt-group", "ops"]].concat());
+    command.current_dir(dir);
+    run(command, b"").code(0).stderr_has(&["policy.toml allows nothing to jwt:ann"]);
+    let mut command = longshore(&[&["access", "show", "token:ann"], &show[3..]].concat());
+    command.current_dir(dir);
+    run(command, b"").code(2).stderr_has(&["--jwt-group is for a client with a JWT"]);
+
+    write("keys.json", &keys.replace("\"RS256\"", "\"RS384\""));
+    let began = Instant::now();
+    let refused = loop {
+        let output = listed("ann.jwt");
+        if output.code != 0 {
+            break output;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "its key is still there");
+    };
+    refused.code(3).stderr_has(&["this server does not have the key by which the JWT is signed"]);
+    replica.send(Signal::TERM);
+    replica.ended().code(0);
+}
+
+#[test]
 fn a_policy_is_asked_and_names_the_rule_that_decides() {
     let folder = Folder::new();
     let file = folder.0.path().join("policy.toml");

@@ -57,7 +57,7 @@ mod tests {
     fn no_client_uses_up_the_records_of_another() {
         let (start, period) = (Instant::now(), Duration::from_secs(10));
         let mut limits = ClientLimits::new(2, period);
-        let client = |n: usize| Identity { kind: NameKind::Token, name: n.to_string() };
+        let client = |n: usize| Identity::new(NameKind::Token, n.to_string());
         let mut admit = |n: Option<usize>, now| limits.admit(n.map(client).as_ref(), now);
         for _ in 0..2 {
             assert_eq!(admit(Some(0), start), Some(0));

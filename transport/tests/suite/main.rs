@@ -6,6 +6,7 @@ mod audit;
 mod authorization;
 mod common;
 mod handshake;
+mod jwts;
 mod links;
 mod memory;
 mod tls;

@@ -61,7 +61,7 @@ async fn a_token_names_its_client_and_its_file_is_read_for_each_link() {
     std::fs::write(&file, "lst_").unwrap();
     let error = dialled(&listener, Some(&pem), token()).await.unwrap_err();
     assert!(matches!(error, DialError::Token(_)), "{error}");
-    assert!(error.to_string().contains("client.token is not the secret"), "{error}");
+    assert!(error.to_string().contains("client.token is neither the secret"), "{error}");
     let missing = TokenSource::from_file(Path::new("/nowhere/client.token"));
     let error = dialled(&listener, Some(&pem), missing).await.unwrap_err();
     assert!(error.to_string().contains("/nowhere/client.token"), "{error}");
