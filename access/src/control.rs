@@ -196,6 +196,11 @@ impl AccessControl {
         rules.policy.as_ref().map(|policy| policy.quota(who)).unwrap_or_default()
     }
 
+    /// False if every admitted client may do everything.
+    pub fn has_policy(&self) -> bool {
+        self.rules.borrow().policy.is_some()
+    }
+
     /// Every change from now on, for an audit log.
     pub fn history(&self) -> RuleHistory {
         RuleHistory(self.history.subscribe())

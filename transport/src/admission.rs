@@ -307,7 +307,7 @@ impl Admission {
             (code, format!("`{name}`: {why}"))
         })?;
         let role = entitled_role(handshake.role, &client.rights.borrow());
-        let slot = Slot::take(&self.slots, role).map_err(|full| {
+        let slot = Slot::take(&self.slots, role, client.other_links).map_err(|full| {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let role = handshake.role;
             let reason =

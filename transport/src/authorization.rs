@@ -71,6 +71,8 @@ pub(crate) struct LinkClient {
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) rights: watch::Receiver<Arc<Rights>>,
     pub(crate) rate: Arc<ClientRate>,
+    /// Under a policy: how many other links the client had when this one began.
+    pub(crate) other_links: Option<usize>,
 }
 
 /// Why a client is not admitted.
@@ -111,7 +113,9 @@ impl Authorization {
             Ok(rate) => rate,
             Err(why) => return Err(NotAuthorized::OverQuota { identity, why }),
         };
-        let of_link = LinkClient { identity, rights: received, rate };
+        let other_links =
+            self.control.has_policy().then(|| links.usages.links(&holder).saturating_sub(1));
+        let of_link = LinkClient { identity, rights: received, rate, other_links };
         let number = links.next;
         links.next += 1;
         if let Some(end) = client.end_unix_ms() {

@@ -2,13 +2,13 @@
 //! and some memory, so their number is limited; and a dialler that connects and sends little or
 //! nothing must not occupy a permit for long.
 //!
-//! **When all permits are taken, a handshake that may be displaced ends**: one that has sent nothing
-//! may be displaced at once, one that has begun once [`GRACE`] is over, however slowly its bytes
-//! arrive. It is the oldest of the address that holds the most permits, so that a flood from one
-//! address displaces itself; a dialler displaces none of an address that holds fewer than its own.
-//! There is no share for each address: behind one address there may be a whole company, a proxy, or
-//! on one machine every client. They may use all permits, and are the first to lose them. To keep
-//! out a dialler of its own address, or from many addresses everybody, a flood has to open
+//! **When all permits are taken, one handshake that may be displaced ends**: one that has sent
+//! nothing may be displaced at once, one that has begun once [`GRACE`] is over, however slowly its
+//! bytes arrive. It is the oldest of the address that holds the most permits, so that a flood from
+//! one address displaces itself; a dialler displaces none of an address that holds fewer than its
+//! own. There is no share for each address: behind one address there may be a whole company, a
+//! proxy, or on one machine every client. They may use all permits, and are the first to lose them.
+//! To keep out a dialler of its own address, or from many addresses everybody, a flood has to open
 //! [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time of a handshake, or
 //! within `GRACE` if that is shorter, again and again.
 

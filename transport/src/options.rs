@@ -95,7 +95,7 @@ pub struct ListenerOptions {
     pub value_connections_max: Option<usize>,
     /// Most handshakes in progress at a time. One more displaces the oldest that has sent nothing
     /// or has taken over a second, of the address that has the most handshakes; it is refused with
-    /// `Busy`. If there is none, or only of addresses with fewer than the new one's, the new one is.
+    /// `Busy`. If there is none, or only of addresses with fewer than its own, the new one is.
     /// With TLS a displaced silent one is closed without an answer: there was no handshake.
     pub handshakes_max: usize,
     /// Most refused diallers that the listener waits for at a time, so that they read the reason.

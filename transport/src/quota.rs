@@ -86,6 +86,11 @@ impl Usages {
         Ok(usage.rate.clone())
     }
 
+    /// The links of a client.
+    pub(crate) fn links(&self, holder: &Holder) -> usize {
+        self.0.get(holder).map_or(0, |usage| usage.links as usize)
+    }
+
     /// A link has ended. What its client has read too much remains counted.
     pub(crate) fn end(&mut self, holder: &Holder) {
         if let Some(usage) = self.0.get_mut(holder) {

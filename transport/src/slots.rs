@@ -1,5 +1,11 @@
-//! Connection slots: the number of links a listener may have, and the slots reserved for a role.
-//! Pure, except for the guard that releases a slot.
+//! Connection slots: the number of links a listener may have, the slots reserved for a role, and
+//! what one client may have of the others. Pure, except for the guard that releases a slot.
+//!
+//! **One client may have three times as many links as unreserved slots are free.** Alone it gets
+//! three quarters of them, of two that want all each gets three sevenths, of ten each 3/31: without
+//! a share for each, which would lie idle, there is room for the next client at any time. This is
+//! the dynamic threshold of Choudhury and Hahne (1998), where queues share the buffer of a switch.
+//! It holds under a policy only, which tells clients apart.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +22,9 @@ pub struct ReservedSlots {
     /// The number of reserved slots.
     pub slots: usize,
 }
+
+/// How many links one client may have for each unreserved slot that is free.
+const LINKS_PER_FREE_SLOT: usize = 3;
 
 /// Counts links by role.
 #[derive(Debug)]
@@ -64,15 +73,40 @@ impl SlotTable {
         if self.is_full_of(role) {
             return false;
         }
-        let (open, reserved) = (self.open_in(role), self.reserved_for(role));
-        let beyond =
-            self.open.iter().map(|(role, open)| open.saturating_sub(self.reserved_for(*role)));
-        let for_all = self.limit - self.reserved.values().sum::<usize>();
-        let free = open < reserved || beyond.sum::<usize>() < for_all;
+        let free = self.has_reserved(role) || self.unreserved() > 0;
         if free {
             *self.open.entry(role).or_default() += 1;
         }
         free
+    }
+
+    /// True if a slot is free that is reserved for the role.
+    fn has_reserved(&self, role: Role) -> bool {
+        self.open_in(role) < self.reserved_for(role)
+    }
+
+    /// Free slots that are not reserved.
+    fn unreserved(&self) -> usize {
+        let beyond =
+            self.open.iter().map(|(role, open)| open.saturating_sub(self.reserved_for(*role)));
+        let for_all = self.limit - self.reserved.values().sum::<usize>();
+        for_all.saturating_sub(beyond.sum())
+    }
+
+    /// Why a client with `links` links may have no further one though slots are free, if that is
+    /// so.
+    fn over_fair_share(&self, role: Role, links: usize) -> Option<String> {
+        let free = self.unreserved();
+        let may = free == 0 || links < LINKS_PER_FREE_SLOT.saturating_mul(free);
+        if may || self.has_reserved(role) {
+            return None;
+        }
+        Some(format!(
+            "this client has {links} connections, and {free} of {} are free for all; under a \
+             policy a client may have {LINKS_PER_FREE_SLOT} times as many as are free: close \
+             some, give its programs identities of their own, or raise the server's limit",
+            self.limit
+        ))
     }
 
     /// True if the role has reached its own limit, even if slots are free.
@@ -139,9 +173,17 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Takes a slot, or returns the reason why none is free.
-    pub(crate) fn take(slots: &Arc<Mutex<SlotTable>>, role: Role) -> Result<Slot, String> {
+    /// Takes a slot for a client with `links` links, which under a policy has a fair share only, or
+    /// returns the reason why there is none.
+    pub(crate) fn take(
+        slots: &Arc<Mutex<SlotTable>>,
+        role: Role,
+        links: Option<usize>,
+    ) -> Result<Slot, String> {
         let mut counted = slots.lock();
+        if let Some(why) = links.and_then(|links| counted.over_fair_share(role, links)) {
+            return Err(why);
+        }
         if counted.take(role) {
             Ok(Slot { slots: slots.clone(), role })
         } else {
@@ -205,18 +247,69 @@ mod tests {
     fn links_of_values_leave_slots_for_others_which_may_take_theirs() {
         let slots = SlotTable::new(8, &reserved(0, 1));
         let slots = Arc::new(Mutex::new(slots.with_values_at_most(Some(4))));
-        let values: Vec<Slot> = (0..4).map(|_| Slot::take(&slots, Role::Values).unwrap()).collect();
+        let values: Vec<Slot> =
+            (0..4).map(|_| Slot::take(&slots, Role::Values, None).unwrap()).collect();
         assert_eq!(
-            Slot::take(&slots, Role::Values).unwrap_err(),
+            Slot::take(&slots, Role::Values, None).unwrap_err(),
             "4 of 4 connections for live values are taken; the rest of 8 is for other roles"
         );
         assert_eq!(taken(&mut slots.lock(), Role::Worker), 3, "all but the tools'");
         drop(values);
         assert_eq!(taken(&mut slots.lock(), Role::Worker), 4, "they are slots for every role");
-        let reason = Slot::take(&slots, Role::Values).unwrap_err();
+        let reason = Slot::take(&slots, Role::Values, None).unwrap_err();
         assert!(reason.starts_with("7 of 8 connections are taken"), "{reason}");
         slots.lock().resize(20, &reserved(0, 1));
         assert_eq!(taken(&mut slots.lock(), Role::Values), 4, "as before");
+    }
+
+    /// The links of clients that all want as many as they can have, taken in turn.
+    fn greedy(limit: usize, clients: usize) -> Vec<usize> {
+        let slots = Arc::new(Mutex::new(SlotTable::new(limit, &[])));
+        let (mut taken, mut links, mut any) = (Vec::new(), vec![0; clients], true);
+        while std::mem::take(&mut any) {
+            for links in &mut links {
+                if let Ok(slot) = Slot::take(&slots, Role::Worker, Some(*links)) {
+                    taken.push(slot);
+                    (*links, any) = (*links + 1, true);
+                }
+            }
+        }
+        links
+    }
+
+    #[test]
+    fn greedy_clients_share_the_slots_and_leave_some() {
+        assert_eq!(greedy(16_384, 1), [12_288]);
+        assert_eq!(greedy(700, 2), [300, 300]);
+        assert!(greedy(3_100, 10).iter().all(|links| *links == 300));
+        // Small listeners stay useful: up to three slots, one client may have all.
+        assert_eq!(
+            (1..=6).map(|limit| greedy(limit, 1)[0]).collect::<Vec<_>>(),
+            [1, 2, 3, 3, 4, 5]
+        );
+        // Who comes later has room.
+        let slots = Arc::new(Mutex::new(SlotTable::new(1_000, &reserved(0, 1))));
+        let taken: Vec<_> =
+            (0..749).map(|links| Slot::take(&slots, Role::Worker, Some(links)).unwrap()).collect();
+        assert!(Slot::take(&slots, Role::Worker, Some(749)).is_ok(), "749 < 3 * 250");
+        let held: Vec<_> =
+            (0..100).map(|links| Slot::take(&slots, Role::Worker, Some(links)).unwrap()).collect();
+        let why = Slot::take(&slots, Role::Worker, Some(749)).unwrap_err();
+        assert!(why.starts_with("this client has 749 connections, and 150 of 1000 are"), "{why}");
+        assert!(Slot::take(&slots, Role::Tool, Some(749)).is_ok(), "it is reserved for tools");
+        drop((taken, held));
+        assert!(Slot::take(&slots, Role::Worker, Some(749)).is_ok(), "enough is free");
+    }
+
+    #[test]
+    fn without_a_policy_one_client_may_have_all_slots() {
+        let slots = Arc::new(Mutex::new(SlotTable::new(8, &[])));
+        let taken = || Slot::take(&slots, Role::Worker, None);
+        let all: Vec<_> = std::iter::from_fn(|| taken().ok()).collect();
+        assert_eq!(all.len(), 8);
+        assert!(taken().unwrap_err().starts_with("8 of 8 connections are taken"));
+        let why = Slot::take(&slots, Role::Worker, Some(8)).unwrap_err();
+        assert!(why.starts_with("8 of 8 connections are taken"), "no slot is free: {why}");
     }
 
     #[test]

@@ -297,6 +297,31 @@ async fn a_client_over_its_rate_is_not_read_until_its_quota_is_raised() {
 }
 
 #[tokio::test]
+async fn under_a_policy_one_client_leaves_connections_for_others() {
+    let pem = Pem::new();
+    let control = AccessControl::new(with_quota(""), tokens(&secret(1), None));
+    let access_control = control.clone();
+    let options = ListenerOptions { connections_max: 8, ..pem.listening(Some(&pem)) };
+    let mut listener = listener(ListenerOptions { access_control, ..options }).await;
+    let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
+    let mut links = Vec::new();
+    for _ in 0..6 {
+        let link = link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
+        links.push(link);
+    }
+    let seventh = async || soon(dial(at, &with_secret(&secret(1)), &own)).await;
+    let (code, reason) = refused(seventh().await);
+    assert_eq!(code, HandshakeRefusal::Busy);
+    assert!(reason.contains("this client has 6 connections, and 2 of 8 are free"), "{reason}");
+    let _other = link_of_certificate(&mut listener, at, &handshake(), &own).await;
+    // Without a policy all links are one client's.
+    control.replace(None, tokens(&secret(1), None));
+    links.push(link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await);
+    let (_, reason) = refused(seventh().await);
+    assert!(reason.contains("8 of 8 connections are taken"), "{reason}");
+}
+
+#[tokio::test]
 async fn messages_over_the_quota_wait_as_bytes_do() {
     let pem = Pem::new();
     let policy = with_quota("[[quota]]\nwho = [\"token:shop\"]\nmessages = 256\n");
