@@ -107,6 +107,8 @@ impl AccessRefusal {
 
 /// Rules, as they are in force at one time.
 struct Rules {
+    /// Rises whenever policy and tokens are replaced.
+    version: u64,
     policy: Option<Policy>,
     tokens: Option<Tokens>,
     jwt: Option<JwtIssuer>,
@@ -121,7 +123,8 @@ impl Rules {
     /// Rules after these. With the same policy every identity keeps its rights.
     fn followed_by(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
         let rights = if policy == self.policy { self.rights.clone() } else { Arc::default() };
-        Rules { policy, tokens, jwt: self.jwt.clone(), rights }
+        let version = self.version + 1;
+        Rules { version, policy, tokens, jwt: self.jwt.clone(), rights }
     }
 
     fn rights(&self, who: Option<&Identity>) -> Arc<Rights> {
@@ -153,7 +156,7 @@ impl AccessControl {
     /// Rules of a policy and of tokens. Without a policy every admitted client may do everything;
     /// without tokens a client that has one is refused.
     pub fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> AccessControl {
-        let rules = Rules { policy, tokens, jwt: None, rights: Arc::default() };
+        let rules = Rules { version: 0, policy, tokens, jwt: None, rights: Arc::default() };
         let (rules, _) = watch::channel(Arc::new(rules));
         let (history, _) = broadcast::channel(HISTORY_LENGTH);
         AccessControl { rules: Arc::new(rules), history }
@@ -168,9 +171,9 @@ impl AccessControl {
     /// Replaces the issuer of JWTs, at first none, in the same way: a link whose key is gone ends.
     pub fn replace_jwt(&self, jwt: Option<JwtIssuer>) -> RuleChanges {
         self.change(|before| {
-            let Rules { policy, tokens, rights, .. } = before;
-            let (policy, tokens) = (policy.clone(), tokens.clone());
-            Rules { policy, tokens, jwt, rights: rights.clone() }
+            let Rules { version, policy, tokens, rights, .. } = before;
+            let (version, policy, tokens) = (*version, policy.clone(), tokens.clone());
+            Rules { version, policy, tokens, jwt, rights: rights.clone() }
         })
     }
 
@@ -194,6 +197,11 @@ impl AccessControl {
     pub fn quota(&self, who: Option<&Identity>) -> Quota {
         let rules = self.rules.borrow();
         rules.policy.as_ref().map(|policy| policy.quota(who)).unwrap_or_default()
+    }
+
+    /// The version of the policy: what was computed from it is valid as long as it stays.
+    pub fn version(&self) -> u64 {
+        self.rules.borrow().version
     }
 
     /// False if every admitted client may do everything.

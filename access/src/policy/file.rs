@@ -73,7 +73,10 @@ pub enum PolicyFault {
     #[error("{0:?} is not a publisher's id; `longshore publisher status` shows it")]
     Publisher(String),
     /// A quota without a limit.
-    #[error("a quota has at least one of `links`, `handshakes`, `bytes` and `messages`")]
+    #[error(
+        "a quota has at least one of `links`, `handshakes`, `bytes`, `messages` and \
+         `registered_paths`"
+    )]
     NoLimit,
     /// A quota of too few bytes a second.
     #[error("{0} bytes a second; the least is {QUOTA_BYTES_MIN}")]
@@ -125,6 +128,7 @@ struct QuotaTable {
     handshakes: Option<NonZeroU32>,
     bytes: Option<NonZeroU64>,
     messages: Option<NonZeroU64>,
+    registered_paths: Option<NonZeroU32>,
 }
 
 impl Policy {
@@ -208,9 +212,11 @@ impl Reader<'_> {
     }
 
     fn quota(&mut self, table: &Spanned<QuotaTable>) -> Result<QuotaRule, PolicyError> {
-        let QuotaTable { who, links, handshakes, bytes, messages } = table.get_ref();
+        let QuotaTable { who, links, handshakes, bytes, messages, registered_paths } =
+            table.get_ref();
         let (links, handshakes, bytes, messages) = (*links, *handshakes, *bytes, *messages);
-        let quota = Quota { links, handshakes, bytes, messages };
+        let registered_paths = *registered_paths;
+        let quota = Quota { links, handshakes, bytes, messages, registered_paths };
         if who.is_empty() {
             return Err(self.at(table, PolicyFault::Empty("who")));
         }

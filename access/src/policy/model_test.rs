@@ -248,11 +248,11 @@ fn of_several_quotas_the_smallest_counts() {
                 [[quota]]\nwho = [\"*\"]\nlinks = 8\nhandshakes = 5\n\
                 [[quota]]\nwho = [\"group:g\"]\nlinks = 9\nbytes = 140_000\nhandshakes = 3\n\
                 [[quota]]\nwho = [\"cn:b\"]\nbytes = 40_000\nmessages = 1_000\n\
-                [[quota]]\nwho = [\"cn:c\"]\nmessages = 256\n\
+                [[quota]]\nwho = [\"cn:c\"]\nmessages = 256\nregistered_paths = 7\n\
                 [[quota]]\nwho = [\"anonymous\"]\nbytes = 16_384\n";
     let policy = Policy::parse(text).unwrap();
     let of = |who: &str| {
-        let Quota { links, handshakes, bytes, messages } = policy.quota(identity(who).as_ref());
+        let Quota { links, handshakes, bytes, messages, .. } = policy.quota(identity(who).as_ref());
         let (links, handshakes) = (links.map(|n| n.get()), handshakes.map(|n| n.get()));
         (links, handshakes, bytes.map(|n| n.get()), messages.map(|n| n.get()))
     };
@@ -260,6 +260,8 @@ fn of_several_quotas_the_smallest_counts() {
     assert_eq!(of("cn:b"), (Some(8), Some(5), Some(40_000), Some(1_000)));
     assert_eq!(of("dns:a"), (Some(8), Some(5), None, None));
     assert_eq!(of(""), (None, None, Some(16_384), None));
+    let registered_paths = policy.quota(identity("cn:c").as_ref()).registered_paths;
+    assert_eq!(registered_paths.map(|n| n.get()), Some(7));
     // A rate serves only so many links.
     let links_max = |who: &str| policy.quota(identity(who).as_ref()).links_max();
     assert_eq!(links_max("cn:a"), Some((8, LinksLimit::Links)));

@@ -26,6 +26,8 @@ pub struct Quota {
     pub bytes: Option<NonZeroU64>,
     /// Most messages a second that the server reads from it.
     pub messages: Option<NonZeroU64>,
+    /// Most paths that its publishers have registered at a replica.
+    pub registered_paths: Option<NonZeroU32>,
 }
 
 /// A limit of a quota, by its key in the policy.
@@ -74,6 +76,7 @@ impl Quota {
             handshakes: least(self.handshakes, other.handshakes),
             bytes: least(self.bytes, other.bytes),
             messages: least(self.messages, other.messages),
+            registered_paths: least(self.registered_paths, other.registered_paths),
         }
     }
 }

@@ -107,7 +107,7 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
         let quota = json!({
             "links": quota.links_max().map(|(most, _)| most),
             "handshakes_per_s": quota.handshakes, "bytes_per_s": quota.bytes,
-            "messages_per_s": quota.messages,
+            "messages_per_s": quota.messages, "registered_paths": quota.registered_paths,
         });
         context.output.json_pretty(&json!({
             "who": who, "file": file, "actions": actions, "quota": quota,
@@ -132,7 +132,9 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
     let handshakes = quota.handshakes.map(|most| format!("{most} handshakes a second"));
     let bytes = quota.bytes.map(|most| format!("{most} bytes a second"));
     let messages = quota.messages.map(|most| format!("{most} messages a second"));
-    let parts: Vec<String> = [links, handshakes, bytes, messages].into_iter().flatten().collect();
+    let paths = quota.registered_paths.map(|most| format!("{most} registered paths"));
+    let parts = [links, handshakes, bytes, messages, paths];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     if !parts.is_empty() {
         context.output.line(format!("quota at each server: {}", parts.join(", ")))?;
     }

@@ -68,7 +68,7 @@ pub(crate) use tree::PREFETCH_PATHS;
 use index::PathHasher;
 use missing_publishers::MissingPublishers;
 use paths::Paths;
-use publishers::PublisherTable;
+use publishers::{PathsQuota, PublisherTable};
 use pushes::Snapshot;
 use registrations::{EntryHasher, Registration};
 use stall_allowance::StallAllowance;
@@ -484,7 +484,7 @@ impl Directory {
             return Ok(());
         }
         if before.is_none()
-            && let Err(refusal) = self.room_for(registration, set)
+            && let Err(refusal) = self.room_for(slot, registration, set)
         {
             self.paths.tree.prune(node);
             return Err(refusal);
@@ -507,7 +507,21 @@ impl Directory {
     }
 
     /// Whether one more publisher may register this.
-    fn room_for(&self, registration: Registration, set: sets::SetId) -> Result<(), String> {
+    fn room_for(
+        &self,
+        slot: Slot,
+        registration: Registration,
+        set: sets::SetId,
+    ) -> Result<(), String> {
+        let publisher = &self.publishers[slot];
+        if let Some(PathsQuota { limit, most }) = publisher.paths_quota
+            && publisher.registrations.len() >= most
+        {
+            return Err(format!(
+                "the publishers of its identity have {limit} paths here, the quota in the policy: \
+                 publish fewer, or raise `registered_paths` of [[quota]]"
+            ));
+        }
         let paths_max = self.rules.paths_max;
         let nodes_max =
             paths_max.saturating_mul(NODES_PER_PATH_MAX).clamp(NODES_MIN, tree::NODES_MAX);

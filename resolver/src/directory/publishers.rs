@@ -33,6 +33,8 @@ pub(super) struct Publisher {
     pub(super) sole_paths: usize,
     /// The identity that registered as it last.
     pub(super) owner: Option<Arc<Identity>>,
+    /// What its identity may register, if its policy limits that.
+    pub(super) paths_quota: Option<PathsQuota>,
     /// Rights that allow all its registrations, if that is known.
     pub(super) vetted: Option<Arc<Rights>>,
     /// Its queues and its defaults for queues.
@@ -42,6 +44,15 @@ pub(super) struct Publisher {
     /// It has registered something outside `/sys`: publishers of metrics alone come and go with
     /// their process, under a new id each time.
     pub(super) is_recorded: bool,
+}
+
+/// The quota of paths of a publisher's identity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PathsQuota {
+    /// For all its publishers.
+    pub(super) limit: usize,
+    /// What the others leave for this one.
+    pub(super) most: usize,
 }
 
 /// The publisher that a client writes for.
@@ -139,6 +150,7 @@ impl PublisherTable {
                     registrations: Registrations::new(self.entries_by),
                     sole_paths: 0,
                     owner: None,
+                    paths_quota: None,
                     vetted: None,
                     jobs: 0,
                     declarations: Declarations::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use longshore_access::{Identity, Rights};
 use longshore_protocol::{PublicationKind, PublisherId};
 
-use crate::directory::publishers::Publisher;
+use crate::directory::publishers::{PathsQuota, Publisher};
 use crate::directory::{Client, ConfirmProgress, Directory, MOVED_PER_STEP, Slot};
 
 impl Directory {
@@ -44,6 +44,21 @@ impl Directory {
     pub(crate) fn owner(&self, publisher: PublisherId) -> Option<&Option<Arc<Identity>>> {
         let slot = self.publishers.find(publisher)?;
         Some(&self.publishers[slot].owner)
+    }
+
+    /// Limits the paths that the identity of a publisher may have registered, with all its visible
+    /// publishers, for the writes that follow. What is registered stays.
+    pub(crate) fn limit_paths(&mut self, slot: Slot, limit: Option<u32>) {
+        let quota = limit.map(|limit| {
+            let limit = limit as usize;
+            let owner = &self.publishers[slot].owner;
+            let others = self.publishers.from(0).filter(|(other, publisher)| {
+                *other != slot && !publisher.hidden && publisher.owner == *owner
+            });
+            let theirs: usize = others.map(|(_, publisher)| publisher.registrations.len()).sum();
+            PathsQuota { limit, most: limit.saturating_sub(theirs) }
+        });
+        self.publishers[slot].paths_quota = quota;
     }
 
     /// The id of a publisher.

@@ -201,7 +201,7 @@ impl ResolverServer {
             reserved: reserved.to_vec(),
             cluster: options.cluster,
             tls: options.tls,
-            access_control: options.access_control,
+            access_control: options.access_control.clone(),
             audit: options.audit.clone(),
             insecure: options.insecure,
             frame_bytes_max: FRAME_BYTES_MAX,
@@ -235,6 +235,7 @@ impl ResolverServer {
         let access_log = AccessLog::beside(options.audit, name.clone());
         let mut server_loop = ServerLoop::new(name, directory, received, events.downgrade());
         server_loop.access_log = access_log;
+        server_loop.access_control = options.access_control;
         server_loop.known = newest.map(KnownWriter::new);
         server_loop.slots = Some(listener.slots());
         let memory = memory_bounds(&options.budget, listener.slots().limit());

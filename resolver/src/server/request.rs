@@ -188,6 +188,8 @@ pub(super) struct Context<'a> {
     pub(super) glob_segments: &'a Arc<Semaphore>,
     /// The publisher as which the client has registered first.
     pub(super) registered_as: &'a mut Option<PublisherId>,
+    /// Most paths that the client's identity may have registered.
+    pub(super) paths_max: Option<u32>,
     /// The end of the slice.
     pub(super) until: Instant,
 }
@@ -557,6 +559,7 @@ fn write(
     let access = context.access;
     let publishing = access.publishing(context.directory.publisher_at(slot));
     let (everything, cost) = (publishing.is_everything(), publishing.cost());
+    context.directory.limit_paths(slot, context.paths_max);
     let (mut refusals, mut refusals_bytes, mut steps) = (Vec::new(), 0, 0);
     let (mut hashes, mut prefetched) = ([PathHashes::default(); PREFETCH_PATHS], 0);
     loop {

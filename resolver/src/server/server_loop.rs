@@ -4,11 +4,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use longshore_access::{Binding, Rights};
+use longshore_access::{AccessControl, Binding, Rights};
 use longshore_protocol::PublisherId;
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{ReplicaStatus, RequestCounts};
@@ -173,6 +174,8 @@ pub(super) struct ServerLoop {
     /// Limits the log lines about stalls.
     stall_log: LogLimit,
     pub(super) access_log: AccessLog,
+    /// For the quotas of its clients.
+    pub(super) access_control: AccessControl,
     sleep_detector: SleepDetector,
     /// There is more to sweep.
     pub(super) sweeping: bool,
@@ -198,6 +201,8 @@ struct ClientState {
     sender: LinkSender,
     writes: bool,
     access: Arc<ClientAccess>,
+    /// Most paths that its identity may have registered, and the version of the rules that say so.
+    paths_max: (Option<u32>, Option<u64>),
     /// The publisher as which it has registered first: a link is one publisher.
     registered_as: Option<PublisherId>,
     /// Requests that wait, without the part of the first frame that was already decoded.
@@ -215,6 +220,16 @@ struct ClientState {
 }
 
 impl ClientState {
+    /// Most paths that its identity may have registered.
+    fn paths_max(&mut self, access_control: &AccessControl) -> Option<u32> {
+        let version = Some(access_control.version());
+        if self.writes && self.paths_max.1 != version {
+            let quota = access_control.quota(self.access.identity.as_deref());
+            self.paths_max = (quota.registered_paths.map(NonZeroU32::get), version);
+        }
+        self.paths_max.0
+    }
+
     fn has_work(&self) -> bool {
         self.request.is_some() || !self.frames.is_empty()
     }
@@ -261,6 +276,7 @@ impl ServerLoop {
             clock_read_at: now(),
             stall_log: LogLimit::new(1, STALL_LOG_PERIOD),
             access_log: AccessLog::new(),
+            access_control: AccessControl::default(),
             sleep_detector: SleepDetector::new(ClockReading::take()),
             sweeping: false,
             first_pushes: VecDeque::new(),
@@ -355,6 +371,7 @@ impl ServerLoop {
                     sender,
                     writes,
                     access,
+                    paths_max: (None, None),
                     registered_as: None,
                     frames: VecDeque::new(),
                     request: None,
@@ -499,6 +516,7 @@ impl ServerLoop {
         // A publisher whose writes are waiting here is not silent.
         self.directory.record_activity(client, begun);
         let access = state.access.clone();
+        let paths_max = state.paths_max(&self.access_control);
         let mut registered_as = state.registered_as;
         let mut context = Context {
             access: &access,
@@ -510,6 +528,7 @@ impl ServerLoop {
             status: &status,
             glob_segments: &self.glob_segments,
             registered_as: &mut registered_as,
+            paths_max,
             until: begun + SLICE,
         };
         let mut out = FrameWriter::new();

@@ -76,6 +76,7 @@ fn answers_of(directory: &mut Directory, client: Client, mut job: Request) -> Ve
         writer_ttl,
         glob_segments,
         registered_as: &mut None,
+        paths_max: None,
         until,
     };
     let mut answers = Vec::new();
@@ -170,6 +171,7 @@ async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
         writer_ttl,
         glob_segments,
         registered_as: &mut None,
+        paths_max: None,
         until,
     };
     let ask = Resolve { id: 8, paths: paths.iter().collect() };
@@ -216,6 +218,7 @@ fn a_listing_beyond_the_budget_of_segments_is_refused_until_another_ends() {
         writer_ttl,
         glob_segments,
         registered_as: &mut None,
+        paths_max: None,
         until,
     };
     let first = job(&ask);

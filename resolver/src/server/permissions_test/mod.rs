@@ -75,14 +75,21 @@ struct Replica {
     directory: Directory,
     log: AccessLog,
     registered_as: HashMap<Client, Option<PublisherId>>,
+    /// The quota of every client.
+    paths_max: Option<u32>,
 }
 
 impl Replica {
     fn new() -> Replica {
         let now = Instant::now();
         let directory = Directory::new(now, Incarnation([1; 16]), Rules::small(TTL));
-        let mut replica =
-            Replica { now, directory, log: AccessLog::new(), registered_as: HashMap::new() };
+        let mut replica = Replica {
+            now,
+            directory,
+            log: AccessLog::new(),
+            registered_as: HashMap::new(),
+            paths_max: None,
+        };
         replica.publish(Client(3), &info(3, 1), &[("/gone/q", PublicationKind::Queue, false)]);
         replica.directory.clear(Client(3)).unwrap();
         while replica.directory.sweep(100) {}
@@ -140,6 +147,7 @@ impl Replica {
             writer_ttl: TTL,
             glob_segments: &Arc::new(Semaphore::new(GLOB_SEGMENTS_MAX)),
             registered_as: self.registered_as.entry(client).or_default(),
+            paths_max: self.paths_max,
             until: Instant::now(),
         };
         let mut answers = Vec::new();

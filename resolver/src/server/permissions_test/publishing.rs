@@ -152,3 +152,42 @@ fn a_publisher_that_returns_with_fewer_rights_loses_the_paths_of_the_others() {
     let left: BTreeSet<String> = ["/jobs/7", "/v/load"].map(String::from).into();
     assert_eq!((held(&mut replica), stored), (left.clone(), vec![digest(&left)]));
 }
+
+#[test]
+fn an_identity_registers_as_many_paths_as_its_quota_allows_with_all_its_publishers() {
+    let mut replica = Replica::new();
+    let of = |name: &str| access(name, &allow(&["serve", "publish"], &["/**"]));
+    let (mine, yours) = (of("me"), of("you"));
+    replica.paths_max = Some(3);
+    for (client, access, number) in [(ME, &mine, 2), (Client(4), &mine, 4), (Client(5), &yours, 5)]
+    {
+        replica.announce(client, access, info(number, 1), Vec::new()).unwrap();
+    }
+    let publish = |replica: &mut Replica, client, access, texts: &[&str]| {
+        replica.write(client, access, Change::Publish, VALUE, texts)
+    };
+    assert_eq!(publish(&mut replica, ME, &mine, &["/x/1", "/x/2"]), BTreeMap::new());
+    // Two publishers of one identity share its quota, and what is there may be written again.
+    let refused = publish(&mut replica, Client(4), &mine, &["/x/1", "/x/1", "/x/2"]);
+    assert_eq!(refused.keys().copied().collect::<Vec<_>>(), [2]);
+    let why = &refused[&2];
+    assert!(
+        why.contains("have 3 paths here, the quota") && why.contains("raise `registered_paths`")
+    );
+    assert_eq!(
+        publish(&mut replica, Client(5), &yours, &["/x/1", "/x/2", "/x/3"]),
+        BTreeMap::new()
+    );
+    // A withdrawn path makes room, as does a publisher that leaves.
+    let gone = replica.write(ME, &mine, Change::Unpublish, VALUE, &["/x/2"]);
+    assert_eq!(gone, BTreeMap::new());
+    assert_eq!(publish(&mut replica, Client(4), &mine, &["/x/3"]), BTreeMap::new());
+    assert_eq!(publish(&mut replica, Client(4), &mine, &["/x/4"]).len(), 1);
+    replica.directory.clear(ME).unwrap();
+    assert_eq!(publish(&mut replica, Client(4), &mine, &["/x/4", "/x/5"]).len(), 1);
+    // What is over a lowered quota stays, and without one there is none.
+    replica.paths_max = Some(1);
+    assert_eq!(publish(&mut replica, Client(4), &mine, &["/x/3", "/x/5"]).len(), 1);
+    replica.paths_max = None;
+    assert_eq!(publish(&mut replica, Client(4), &mine, &["/x/5"]), BTreeMap::new());
+}
