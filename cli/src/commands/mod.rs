@@ -190,7 +190,7 @@ async fn unreachable(cluster: Cluster) -> anyhow::Error {
 
 /// The remedy for replicas that cannot be reached for this reason.
 fn resolver_hint(why: &str) -> &'static str {
-    match why.contains("TLS") {
+    match why.contains("TLS") || why.contains("refused the link") {
         true => {
             "--tls-ca FILE names who signs the servers' certificates; --tls-certificate and \
              --tls-key, or --token-file, who this client is"

@@ -1,5 +1,6 @@
 //! Tests of the program as its users run it: processes, exit codes, output.
 
+mod access_matrix;
 mod attacks;
 mod bad_input;
 mod bench;

@@ -3,13 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use longshore::embedded::RunningPublisher;
-use longshore::{Access, Cluster, PublisherId, PublisherOptions, TlsDialer, TokenSource};
+use longshore::{Access, Cluster, PublisherId, TlsDialer, TokenSource};
 use longshore_tests::hostile::{GROUND, OTHERS, Target};
 use tempfile::TempDir;
 
 use super::server::Server;
-use crate::common::harness::timing;
+use crate::common::harness::{publisher_id, timing};
 use crate::common::{long, longshore, run, wait_until};
 
 const CLUSTER: &str = "attacked";
@@ -43,7 +42,7 @@ impl SecuredSystem {
             made.stdout.trim().to_owned()
         };
         let (shop, mallory, trudy) = (token("shop"), token("mallory"), token("trudy"));
-        let id = publisher_id(&folder);
+        let id = publisher_id(&at("data"));
         fs::write(at("policy.toml"), policy(id)).unwrap();
         let server = |name: &'static str, arguments: &[&str]| {
             let config = format!(
@@ -100,18 +99,6 @@ impl SecuredSystem {
         let access = Access { cluster: CLUSTER.to_owned(), tls: Some(tls), token: Some(token) };
         Cluster { access, timing: timing(), ..Cluster::new([self.target.replica.to_string()]) }
     }
-}
-
-/// The id of the publisher with its data in the folder.
-fn publisher_id(folder: &TempDir) -> PublisherId {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let options = PublisherOptions::new(folder.path().join("data"));
-        let publisher = RunningPublisher::start(options).await.unwrap();
-        let id = publisher.info().id;
-        publisher.stop().await.unwrap();
-        id
-    })
 }
 
 fn policy(publisher: PublisherId) -> String {

@@ -6,11 +6,12 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use longshore::embedded::RunningPublisher;
 use longshore::protocol::Epoch;
 use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, QueueStat};
 use longshore::{
-    Cluster, Glob, JobLocator, NewJob, Path, PathAnswer, Producer, PublisherInfo, Queues,
-    ReadClient, ReplicaStatus, ResolverTiming,
+    Cluster, Glob, JobLocator, NewJob, Path, PathAnswer, Producer, PublisherId, PublisherInfo,
+    PublisherOptions, Queues, ReadClient, ReplicaStatus, ResolverTiming,
 };
 
 use super::proxy::LossyProxy;
@@ -306,4 +307,16 @@ pub(crate) async fn jobs_of(queues: &Queues, queue: &str) -> Vec<JobInfo> {
     }
     assert!(pages.is_complete());
     jobs
+}
+
+/// The id of the publisher whose data is, or will be, in the folder.
+pub(crate) fn publisher_id(data: &FilePath) -> PublisherId {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = PublisherOptions::new(data);
+        let publisher = RunningPublisher::start(options).await.unwrap();
+        let id = publisher.info().id;
+        publisher.stop().await.unwrap();
+        id
+    })
 }
