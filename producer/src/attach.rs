@@ -1,22 +1,20 @@
 //! Dials a publisher and attaches the link.
 
 use longshore_protocol::messages::work::{Attach, Attached, FromPublisher, ToPublisher};
-use longshore_protocol::{Address, FrameWriter, Handshake, Messages, PublisherId, Role, SessionId};
+use longshore_protocol::{FrameWriter, Handshake, Messages, PublisherInfo, Role, SessionId};
 use longshore_transport::{LastAddress, LinkOptions, LinkReceiver, LinkSender, dial_publisher};
 use tokio::time::timeout;
 
 /// Dials the publisher and attaches. An error names the failure of each address.
 pub(crate) async fn open(
-    publisher: PublisherId,
-    addresses: &[Address],
+    publisher: &PublisherInfo,
     role: Role,
     session: SessionId,
     name: &str,
     options: &LinkOptions,
 ) -> Result<(LinkSender, LinkReceiver, Attached), String> {
     let handshake = Handshake::new(role, session, name, options.timing);
-    let dialled =
-        dial_publisher(publisher, addresses, &LastAddress::default(), &handshake, options).await;
+    let dialled = dial_publisher(publisher, &LastAddress::default(), &handshake, options).await;
     let (sender, mut receiver) = dialled.map_err(|error| error.to_string())?.split();
     let limit = options.handshake_timeout;
     match timeout(limit, attach(&sender, &mut receiver)).await {

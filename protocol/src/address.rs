@@ -78,7 +78,7 @@ impl Address {
 
 /// `a.last` and `10.last` are names; `10.0.0.999` is a mistyped IP address. A trailing dot is
 /// allowed: it disables search domains.
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let is_label = |label: &str| {
         (1..=LABEL_BYTES_MAX).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))

@@ -26,6 +26,7 @@ pub mod terms;
 #[cfg(test)]
 mod tests;
 pub mod timing;
+pub mod tls_name;
 pub mod trace;
 pub mod value;
 
@@ -50,5 +51,6 @@ pub use runs::Runs;
 pub use settings::QueueSettings;
 pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
+pub use tls_name::{NotATlsName, TlsName};
 pub use trace::TraceContext;
 pub use value::{ConvertError, Rfc3339, Text, Value, ValueError, ValueMap};

@@ -93,7 +93,7 @@ pub const CLUSTER_BYTES_MAX: usize = 64;
 pub const CREDENTIAL_BYTES_MAX: usize = 3_072;
 /// Most addresses of one publisher.
 pub const ADDRESSES_MAX: usize = 16;
-/// Longest record of a publisher, in bytes: its name, its addresses and unknown fields together.
+/// Longest record of a publisher, in bytes: its names, its addresses and unknown fields together.
 pub const PUBLISHER_BYTES_MAX: usize = 1_152;
 /// Longest record of terms, in bytes: their homes and unknown fields together.
 pub const TERMS_BYTES_MAX: usize = 6 * 1024;

@@ -7,6 +7,7 @@ use crate::frame::FrameWriter;
 use crate::id::{Epoch, PublisherId};
 use crate::later_fields::LaterFields;
 use crate::limits::{ADDRESSES_MAX, NAME_BYTES_MAX, PUBLISHER_BYTES_MAX};
+use crate::tls_name::{TlsName, optional};
 
 /// Bytes of a record's length field.
 const RECORD_LENGTH_BYTES: usize = 4;
@@ -17,9 +18,9 @@ pub enum PublisherInfoError {
     /// It has too many addresses: this many.
     #[error("{0} addresses are more than the {ADDRESSES_MAX} that a publisher may advertise")]
     TooManyAddresses(usize),
-    /// Its name and its addresses are too long: this many bytes.
+    /// Its names and its addresses are too long: this many bytes.
     #[error(
-        "its name and addresses take {0} bytes and may take {PUBLISHER_BYTES_MAX}; advertise fewer \
+        "its names and addresses take {0} bytes and may take {PUBLISHER_BYTES_MAX}; advertise fewer \
          addresses, or shorter host names"
     )]
     TooLong(usize),
@@ -38,13 +39,15 @@ fields! {
         pub name: String = at_most("publisher name", NAME_BYTES_MAX),
         /// The addresses at which it listens, best first. At least one, at most 16.
         pub addresses: Vec<Address> = read_by(addresses),
+        /// The name that its certificate has; without one it has those that are dialled.
+        pub tls_name: Option<TlsName> = with(optional),
         /// Fields of later versions, relayed byte for byte.
         pub later: LaterFields,
     }
 }
 
 impl PublisherInfo {
-    /// A publisher without fields of later versions.
+    /// A publisher without a name for its certificate, and without fields of later versions.
     pub fn new(
         id: PublisherId,
         epoch: Epoch,
@@ -52,7 +55,8 @@ impl PublisherInfo {
         addresses: impl IntoIterator<Item = impl Into<Address>>,
     ) -> PublisherInfo {
         let addresses = addresses.into_iter().map(Into::into).collect();
-        PublisherInfo { id, epoch, name: name.into(), addresses, later: LaterFields::default() }
+        let (name, later) = (name.into(), LaterFields::default());
+        PublisherInfo { id, epoch, name, addresses, tls_name: None, later }
     }
 
     /// Checks that replicas would accept it.

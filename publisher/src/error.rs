@@ -2,7 +2,7 @@
 
 use longshore_protocol::{NameError, PublisherInfoError};
 use longshore_queue::{JournalOpenError, Poisoned};
-use longshore_transport::BindError;
+use longshore_transport::{BindError, TlsError};
 
 /// Why a publisher does not start. Nothing was changed, unless the variant says so.
 /// [`Store`](OpenError::Store) and [`Bind`](OpenError::Bind) name the obstacle; the others are
@@ -40,6 +40,10 @@ pub enum OpenError {
     /// It advertises more than replicas accept.
     #[error("--advertise: {0}")]
     BadInfo(#[from] PublisherInfoError),
+    /// Its certificate does not have [`tls_name`](crate::PublisherOptions::tls_name), or there is
+    /// no certificate.
+    #[error("tls_name: {0}")]
+    BadTlsName(#[source] TlsError),
     /// It has too many homes, or a home's name is empty or too long.
     #[error("--homes: {0}")]
     BadTerms(#[from] longshore_resolver::TermsError),

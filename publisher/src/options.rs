@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_access::AccessControl;
-use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms};
+use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms, TlsName};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{CheckedTerms, Cluster, TermsError};
 use longshore_transport::{AuditLog, FrameBudget, TlsAcceptor};
@@ -27,6 +27,10 @@ pub struct PublisherOptions {
     /// The addresses that others dial, IP addresses or host names; empty for the listen address.
     /// Required if it listens on all addresses (`0.0.0.0`).
     pub advertise: Vec<Address>,
+    /// The name in its certificate that clients expect, whatever the address that they dial; none
+    /// (the default) for the host name or IP address that they dial. Certificates that replace this
+    /// one need the name, too.
+    pub tls_name: Option<TlsName>,
     /// Queues that it serves by name; at most 100,000. None by default.
     pub paths: Vec<Path>,
     /// Paths at and below which it creates any queue on first use; at most 100,000. The root by
@@ -166,6 +170,7 @@ impl PublisherOptions {
             name: "publisher".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertise: Vec::new(),
+            tls_name: None,
             paths: Vec::new(),
             defaults: vec![Path::root()],
             homes: Vec::new(),

@@ -14,7 +14,7 @@ use longshore_queue::{
 use longshore_resolver::WriteClient;
 use longshore_transport::{
     FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener, ListenerOptions, MemoryBounds,
-    OldestCommand, SEND_QUEUE_BYTES_MAX, ServerInfo,
+    OldestCommand, SEND_QUEUE_BYTES_MAX, ServerInfo, TlsError,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -133,6 +133,7 @@ impl Publisher {
         };
         let info =
             PublisherInfo::new(opened.publisher, opened.epoch, options.name.clone(), addresses);
+        let info = PublisherInfo { tls_name: options.tls_name.clone(), ..info };
 
         let timing =
             options.cluster.as_ref().map_or_else(ResolverTiming::default, |all| all.timing.clone());
@@ -298,7 +299,12 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     // Every other id and epoch encodes to at most as many bytes.
     let (id, epoch) = (PublisherId([0; 16]), Epoch(u64::MAX));
     let advertised = options.advertise.iter().cloned();
-    PublisherInfo::new(id, epoch, options.name.as_str(), advertised).check()?;
+    let info = PublisherInfo::new(id, epoch, options.name.as_str(), advertised);
+    PublisherInfo { tls_name: options.tls_name.clone(), ..info }.check()?;
+    if let Some(name) = &options.tls_name {
+        let tls = options.tls.as_ref().ok_or(TlsError::NoIdentity);
+        tls.and_then(|tls| tls.check_name(name)).map_err(OpenError::BadTlsName)?;
+    }
     let paths = options.paths.len().max(options.defaults.len());
     if paths > START_PATHS_MAX {
         return Err(OpenError::TooManyPaths(paths));

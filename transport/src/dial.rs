@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::limits::CLUSTER_BYTES_MAX;
 use longshore_protocol::{
-    Address, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, NameError, PublisherId,
-    Welcome, check_name,
+    Address, Handshake, HandshakeAnswer, HandshakeRefusal, NameError, PublisherId, Welcome,
+    check_name,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -157,9 +157,10 @@ pub async fn dial(
     dial_ip(address, None, handshake, options).await
 }
 
+/// The same; with TLS the certificate has to contain `tls_name`, without one the address.
 pub(crate) async fn dial_ip(
     address: SocketAddr,
-    host: Option<&HostAddress>,
+    tls_name: Option<&str>,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
@@ -180,7 +181,7 @@ pub(crate) async fn dial_ip(
     let stream = connect(address, options.connect_timeout).await?;
     match timeout(
         options.handshake_timeout,
-        exchange_handshakes(stream, address, host, &handshake, options),
+        exchange_handshakes(stream, address, tls_name, &handshake, options),
     )
     .await
     {
@@ -207,14 +208,14 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
 async fn exchange_handshakes(
     stream: TcpStream,
     address: SocketAddr,
-    host: Option<&HostAddress>,
+    tls_name: Option<&str>,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let mut connection = Connection::plain(stream);
     let tls = options.access.as_ref().and_then(|access| access.tls.as_ref());
     if let Some(tls) = tls {
-        let secured = connection.tls(|stream| tls.connect(address, host, stream)).await;
+        let secured = connection.tls(|stream| tls.connect(address, tls_name, stream)).await;
         connection = secured.map_err(|source| DialError::Tls { address, source })?;
     }
     // A busy server may have answered and closed before it read the handshake: its answer explains

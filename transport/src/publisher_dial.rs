@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use longshore_protocol::{Address, Handshake, PublisherId, check_name};
+use longshore_protocol::{Address, Handshake, PublisherId, PublisherInfo, check_name};
 use parking_lot::Mutex;
 
 use crate::dial::{DialError, dial_ip};
@@ -18,26 +18,24 @@ use crate::options::LinkOptions;
 #[derive(Clone, Debug, Default)]
 pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 
-/// Dials `publisher` at the IP address where it answered last, and then at each of `addresses`.
+/// Dials a publisher at the IP address where it answered last, and then at each of its addresses.
 /// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
 /// tried in the order in which the system returns them. An IP address at which another publisher
-/// answers is skipped. With TLS the certificate has to contain the host name, unless the options
-/// name another.
+/// answers is skipped. With TLS the certificate has to contain the publisher's TLS name, or without
+/// one the host name or IP address, unless the options name another.
 pub async fn dial_publisher(
-    publisher: PublisherId,
-    addresses: &[Address],
+    publisher: &PublisherInfo,
     last: &LastAddress,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let limit = options.connect_timeout;
     let resolve = |host: String| async move { lookup(&host, limit).await };
-    dial_resolved(publisher, addresses, last, handshake, options, resolve).await
+    dial_resolved(publisher, last, handshake, options, resolve).await
 }
 
 async fn dial_resolved<F>(
-    publisher: PublisherId,
-    addresses: &[Address],
+    publisher: &PublisherInfo,
     last: &LastAddress,
     handshake: &Handshake,
     options: &LinkOptions,
@@ -49,14 +47,14 @@ where
     check_name(&handshake.name)?;
     let mut failures = Vec::new();
     // An address that is advertised no longer may belong to another publisher by now.
-    let known = last.0.lock().clone().filter(|(address, _)| addresses.contains(address));
+    let known = last.0.lock().clone().filter(|(at, _)| publisher.addresses.contains(at));
     if let Some((address, ip)) = &known {
         match dial_one(publisher, address, *ip, handshake, options).await {
             Ok(link) => return Ok(link),
             Err(error) => failures.push((address.clone(), error)),
         }
     }
-    for address in addresses {
+    for address in &publisher.addresses {
         let ips = match address {
             Address::Ip(ip) => vec![*ip],
             Address::Host(host) => match resolve(host.to_string()).await {
@@ -85,22 +83,23 @@ where
 }
 
 async fn dial_one(
-    publisher: PublisherId,
+    publisher: &PublisherInfo,
     address: &Address,
     ip: SocketAddr,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
-    let host = match address {
-        Address::Ip(_) => None,
-        Address::Host(host) => Some(host),
+    let name = match (&publisher.tls_name, address) {
+        (Some(name), _) => Some(name.as_str()),
+        (None, Address::Ip(_)) => None,
+        // A trailing dot is for the system's lookup; certificates have none.
+        (None, Address::Host(host)) => Some(host.name().trim_end_matches('.')),
     };
-    let link = dial_ip(ip, host, handshake, options).await?;
-    let found = link.welcome().map(|welcome| PublisherId(welcome.instance));
-    match found.filter(|found| *found != publisher) {
-        Some(found) => {
-            Err(DialError::UnexpectedPublisher { address: ip, found, expected: publisher })
-        }
+    let link = dial_ip(ip, name, handshake, options).await?;
+    let (found, expected) =
+        (link.welcome().map(|welcome| PublisherId(welcome.instance)), publisher.id);
+    match found.filter(|found| *found != expected) {
+        Some(found) => Err(DialError::UnexpectedPublisher { address: ip, found, expected }),
         None => Ok(link),
     }
 }
@@ -110,7 +109,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
-    use longshore_protocol::{LinkTiming, Role, SessionId};
+    use longshore_protocol::{Epoch, LinkTiming, Role, SessionId};
 
     use super::*;
     use crate::negotiation::ServerInfo;
@@ -140,7 +139,8 @@ mod tests {
         let handshake =
             Handshake::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
         let options = LinkOptions::default();
-        let dialled = dial_resolved(WANTED, &addresses, last, &handshake, &options, resolve);
+        let publisher = PublisherInfo::new(WANTED, Epoch(1), "p", addresses);
+        let dialled = dial_resolved(&publisher, last, &handshake, &options, resolve);
         tokio::time::timeout(Duration::from_secs(4), dialled).await.expect("the dial hangs")
     }
 

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_protocol::HostAddress;
+use longshore_protocol::TlsName;
 use parking_lot::Mutex;
+use rustls::client::verify_server_name;
 use rustls::pki_types::ServerName;
-use rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
+use rustls::server::{ClientCertVerifierBuilder, ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsStream;
@@ -73,15 +74,13 @@ impl TlsDialer {
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
-        host: Option<&HostAddress>,
+        name: Option<&str>,
         stream: MeteredStream,
     ) -> io::Result<TlsStream<MeteredStream>> {
-        let name = match (&self.server_name, host) {
+        let name = match (&self.server_name, name) {
             (Some(name), _) => name.clone(),
-            // A trailing dot is for the system's lookup; certificates have none.
-            (None, Some(host)) => {
-                ServerName::try_from(host.name().trim_end_matches('.').to_owned())
-                    .map_err(io::Error::other)?
+            (None, Some(name)) => {
+                ServerName::try_from(name.to_owned()).map_err(io::Error::other)?
             }
             (None, None) => address.ip().into(),
         };
@@ -128,6 +127,18 @@ impl TlsAcceptor {
     /// again, as the files may be written one after the other. Reads on the calling thread.
     pub fn reload(&self) -> Result<bool, TlsError> {
         self.loaded.reload()
+    }
+
+    /// Checks that the certificate has the name. Reads the files on the calling thread.
+    pub fn check_name(&self, name: &TlsName) -> Result<(), TlsError> {
+        let (_, contents) = self.loaded.files.read()?;
+        let (chain, _) = contents.identity.ok_or(TlsError::NoIdentity)?;
+        let own = chain.first().ok_or(TlsError::NoIdentity)?;
+        let lacks = |source| TlsError::NotItsName { name: name.clone(), source };
+        let expected = ServerName::try_from(name.as_str())
+            .map_err(|_| TlsError::ServerName { name: name.to_string() })?;
+        let parsed = ParsedCertificate::try_from(own).map_err(lacks)?;
+        verify_server_name(&parsed, &expected).map_err(lacks)
     }
 
     pub(crate) async fn accept(

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use longshore_protocol::TlsName;
+
 use crate::pem_files::TLS_FILE_BYTES_MAX;
 
 /// Why a TLS configuration could not be built. Errors of a file name it.
@@ -50,6 +52,14 @@ pub enum TlsError {
     ServerName {
         /// The name.
         name: String,
+    },
+    /// The server's certificate does not have the name that clients are to expect.
+    #[error("its certificate does not have the name {name}, which clients would expect: {source}")]
+    NotItsName {
+        /// The name.
+        name: TlsName,
+        /// The error of rustls.
+        source: rustls::Error,
     },
     /// Certificate and key do not match, or rustls does not accept them.
     #[error(transparent)]

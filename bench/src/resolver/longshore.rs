@@ -45,6 +45,7 @@ impl Publisher {
             epoch: Epoch(1),
             name: "bench".to_owned(),
             addresses: vec!["127.0.0.1:1".parse()?],
+            tls_name: None,
             later: Default::default(),
         };
         let cluster = Cluster::new([self.address.to_string()]);

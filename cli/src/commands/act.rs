@@ -349,6 +349,7 @@ mod tests {
                     epoch: longshore::protocol::Epoch(1),
                     name: "p".to_owned(),
                     addresses: Vec::new(),
+                    tls_name: None,
                     later: Default::default(),
                 },
                 answer: ActionReport { done, more, ..ActionReport::default() },

@@ -218,6 +218,7 @@ mod tests {
             epoch: Epoch(1),
             name: format!("p{n}"),
             addresses: Vec::new(),
+            tls_name: None,
             later: Default::default(),
         };
         let worker = |session: u8, end| QuietedWorker {

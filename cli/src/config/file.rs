@@ -44,6 +44,7 @@ pub(crate) struct PublisherSection {
     pub(crate) name: Key<String>,
     pub(crate) listen: Key<String>,
     pub(crate) advertise: Key<Vec<String>>,
+    pub(crate) tls_name: Key<String>,
     pub(crate) paths: Key<Vec<String>>,
     pub(crate) defaults: Key<Vec<String>>,
     pub(crate) homes: Key<Vec<String>>,

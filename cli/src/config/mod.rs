@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::Address;
+use longshore::protocol::{Address, TlsName};
 use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
     TokenSource,
@@ -151,6 +151,7 @@ pub(crate) struct PublisherConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
     pub(crate) advertise: Setting<Vec<Address>>,
+    pub(crate) tls_name: Setting<Option<TlsName>>,
     pub(crate) paths: Setting<Vec<Path>>,
     pub(crate) defaults: Setting<Vec<Path>>,
     pub(crate) homes: Setting<Vec<String>>,
@@ -439,6 +440,7 @@ impl Config {
         let configured = &self.publisher;
         let mut options = PublisherOptions::new(data);
         options.name = configured.name.value.clone();
+        options.tls_name = configured.tls_name.value.clone();
         options.durability = configured.durability.value;
         options.segment_bytes = configured.segment_bytes.value;
         options.cache_bytes = configured.cache_bytes.value;

@@ -32,7 +32,10 @@ impl Row {
             Value::Array(list) => {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
-            Value::Null if ["context", "cluster", "token_file"].contains(&self.key) => {
+            Value::Null
+                if ["context", "cluster", "token_file", "publisher.tls_name"]
+                    .contains(&self.key) =>
+            {
                 "(none)".to_owned()
             }
             Value::Null if self.key.starts_with("tls.") || self.key.starts_with("access.") => {
@@ -122,7 +125,7 @@ fn of_access(access: &AccessConfig) -> [Row; 8] {
     ]
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 17] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -130,6 +133,9 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 16] {
         row("publisher.name", &publisher.name, |v| json!(v)),
         row("publisher.listen", &publisher.listen, |v| json!(v.to_string())),
         row("publisher.advertise", &publisher.advertise, |v| texts(v)),
+        row("publisher.tls_name", &publisher.tls_name, |v| {
+            json!(v.as_ref().map(ToString::to_string))
+        }),
         row("publisher.paths", &publisher.paths, |v| texts(v)),
         row("publisher.defaults", &publisher.defaults, |v| texts(v)),
         row("publisher.homes", &publisher.homes, |v| texts(v)),

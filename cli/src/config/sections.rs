@@ -1,5 +1,6 @@
 //! The settings of each section, from the file and the defaults.
 
+use longshore::protocol::NotATlsName;
 use longshore::{Durability, FrameBudget, Limits, PublisherOptions, ResolverTiming, ServerOptions};
 
 use super::file::{PublisherSection, ResolverSection, TimingSection};
@@ -30,6 +31,12 @@ impl PublisherConfig {
                 written.advertise,
                 values::advertised,
                 Vec::new(),
+            ),
+            tls_name: layers.of_file(
+                "publisher.tls_name",
+                written.tls_name,
+                |text: String| text.parse().map(Some).map_err(|why: NotATlsName| why.to_string()),
+                None,
             ),
             paths: layers.of_file("publisher.paths", written.paths, values::paths, Vec::new()),
             defaults: layers.of_file(

@@ -1,7 +1,7 @@
 //! What the state machine returns: actions for the driver, and the results of calls.
 
 use longshore_protocol::messages::work::SealedBatch;
-use longshore_protocol::{Address, JobId, Path, PublisherId};
+use longshore_protocol::{JobId, Path, PublisherId, PublisherInfo};
 
 use super::ids::{LinkNumber, StreamId};
 use super::routing::NoRoute;
@@ -13,7 +13,7 @@ pub(crate) enum Action<T> {
     Resolve(Vec<Path>),
     /// Make and attach a link, then call [`Core::linked`](super::Core::linked) or
     /// [`Core::link_lost`](super::Core::link_lost).
-    Dial { publisher: PublisherId, link: LinkNumber, addresses: Vec<Address> },
+    Dial { publisher: PublisherInfo, link: LinkNumber },
     /// Send the batch on that link.
     Send { publisher: PublisherId, link: LinkNumber, sequence: u64, batch: SealedBatch },
     /// Close that link; report nothing further about it.

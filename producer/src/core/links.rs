@@ -258,8 +258,8 @@ impl<T: Default + Clone> Core<T> {
             let link = LinkNumber(self.next_link);
             self.next_link += 1;
             peer.link = LinkState::Dialing { link };
-            let addresses = peer.info.addresses.clone();
-            self.actions.push_back(Action::Dial { publisher, link, addresses });
+            let publisher = peer.info.clone();
+            self.actions.push_back(Action::Dial { publisher, link });
         }
     }
 }

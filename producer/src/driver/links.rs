@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::FromPublisher;
-use longshore_protocol::{Address, Messages, PublisherId, Role};
+use longshore_protocol::{Messages, PublisherId, PublisherInfo, Role};
 use longshore_transport::{LinkReceiver, SlowDisk};
 use tokio_util::sync::CancellationToken;
 
@@ -15,14 +15,13 @@ impl Driver {
     /// Runs one link until it ends, and reports that to the state machine.
     pub(super) async fn run_link(
         self: Arc<Driver>,
-        publisher: PublisherId,
+        info: PublisherInfo,
         link: LinkNumber,
-        addresses: Vec<Address>,
         stop: CancellationToken,
     ) {
         let (options, session) = (&self.options, self.session);
-        let opening =
-            open(publisher, &addresses, Role::Producer, session, &options.name, &options.link);
+        let publisher = info.id;
+        let opening = open(&info, Role::Producer, session, &options.name, &options.link);
         let opened = tokio::select! {
             () = stop.cancelled() => return,
             opened = opening => opened,

@@ -293,11 +293,11 @@ impl Driver {
                         }
                     });
                 }
-                Action::Dial { publisher, link, addresses } => {
+                Action::Dial { publisher, link } => {
                     let stop = self.closed.child_token();
                     let link_handle = LinkHandle { number: link, stop: stop.clone(), sender: None };
-                    state.links.insert(publisher, link_handle);
-                    tokio::spawn(self.clone().run_link(publisher, link, addresses, stop));
+                    state.links.insert(publisher.id, link_handle);
+                    tokio::spawn(self.clone().run_link(publisher, link, stop));
                 }
                 Action::Close { publisher, link, reason } => {
                     tracing::debug!(publisher = %publisher, reason, "closing the link");

@@ -65,8 +65,7 @@ impl LinkSlot {
         }
         // Each link has its own session: links of one session replace each other.
         let session = new_session_id();
-        let (addresses, name) = (&publisher.addresses, &options.name);
-        match open(publisher.id, addresses, Role::Tool, session, name, &options.link).await {
+        match open(publisher, Role::Tool, session, &options.name, &options.link).await {
             Ok((sender, receiver, _)) => {
                 let link = ToolLink::start(sender, receiver);
                 *slot = SlotState { link: Some(link.clone()), failed: None };

@@ -164,6 +164,7 @@ arbitrary! {
         1 => Address::from((IpAddr::from(source.of::<[u8; 16]>()), source.of())),
         _ => Address::Host(HostAddress::new("jobs-1.example", source.of()).expect("a name")),
     };
+    TlsName: |source| source.one_of(&["jobs-1.example", "10.0.0.1"]).parse().expect("a name");
     LaterFields: |source| match source.below(4) {
         0 => LaterFields::new(&vec![source.of(); source.below(300)]).expect("few bytes"),
         _ => LaterFields::default(),

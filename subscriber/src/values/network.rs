@@ -86,9 +86,8 @@ impl Network for TcpNetwork {
         &self,
         publisher: &PublisherInfo,
     ) -> Result<(LinkSender, LinkReceiver), Arc<str>> {
-        let (addresses, last) = (&publisher.addresses, LastAddress::default());
-        let dialled =
-            dial_publisher(publisher.id, addresses, &last, &self.handshake, &self.options);
+        let last = LastAddress::default();
+        let dialled = dial_publisher(publisher, &last, &self.handshake, &self.options);
         Ok(dialled.await.map_err(|error| error.to_string())?.split())
     }
 

@@ -84,7 +84,7 @@ async fn dial(
 ) -> Result<(LinkSender, LinkReceiver), LinkError> {
     let handshake =
         Handshake::new(Role::Worker, config.session_id, config.name.clone(), config.options.timing);
-    let dialled = dial_publisher(info.id, &info.addresses, last, &handshake, &config.options);
+    let dialled = dial_publisher(info, last, &handshake, &config.options);
     Ok(dialled.await.map_err(LinkError::Dial)?.split())
 }
 

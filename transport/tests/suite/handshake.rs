@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use crate::common::*;
 use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::{
-    Address, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, LinkTiming, NameError,
-    PublisherId, Role, Welcome,
+    Address, Epoch, Handshake, HandshakeAnswer, HandshakeRefusal, HostAddress, LinkTiming,
+    NameError, PublisherId, PublisherInfo, Role, Welcome,
 };
 use longshore_transport::{
     BindError, DialError, LastAddress, LinkOptions, Listener, ListenerOptions, Peer, dial,
@@ -42,8 +42,9 @@ async fn a_host_name_is_resolved_at_dial_and_its_addresses_tried_in_order() {
     let host = |name: &str| Address::Host(HostAddress::new(name, port).unwrap());
     // On most machines `::1`, where nothing listens, comes first.
     let reach = async |name: &str| {
-        let (publisher, last) = (PublisherId(info().instance), LastAddress::default());
-        soon(dial_publisher(publisher, &[host(name)], &last, &handshake(), &dialling())).await
+        let (id, last) = (PublisherId(info().instance), LastAddress::default());
+        let publisher = PublisherInfo::new(id, Epoch(1), "here", [host(name)]);
+        soon(dial_publisher(&publisher, &last, &handshake(), &dialling())).await
     };
     let link = reach("localhost").await.unwrap();
     assert_eq!(link.peer_address(), listener.local_address());

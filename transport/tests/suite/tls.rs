@@ -2,10 +2,10 @@
 
 use crate::common::pem::Pem;
 use crate::common::*;
-use longshore_protocol::HandshakeRefusal;
+use longshore_protocol::{Epoch, HandshakeRefusal, PublisherId, PublisherInfo};
 use longshore_transport::{
-    Access, DialError, LinkEnd, LinkOptions, ListenerOptions, TlsAcceptor, TlsDialer, TlsError,
-    dial,
+    Access, DialError, LastAddress, LinkEnd, LinkOptions, Listener, ListenerOptions, TlsAcceptor,
+    TlsDialer, TlsError, dial, dial_publisher,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,6 +72,38 @@ async fn the_name_in_the_certificate_has_to_match() {
     let other = pem.dialling(Some("elsewhere.test"), None);
     let error = soon(dial(listener.local_address(), &handshake(), &other)).await.unwrap_err();
     assert!(matches!(error, DialError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_publishers_tls_name_is_expected_whatever_its_address() {
+    let pem = Pem::new();
+    // The certificate is for 127.0.0.1 and longshore.test.
+    let at = ([127, 0, 0, 2], 0).into();
+    let listener = Listener::bind(at, info(), pem.listening(None)).await.unwrap();
+    let id = PublisherId(info().instance);
+    let mut publisher = PublisherInfo::new(id, Epoch(1), "here", [listener.local_address()]);
+    let mut dialled = async |name: Option<&str>, server_name| {
+        publisher.tls_name = name.map(|name| name.parse().unwrap());
+        let (last, options) = (LastAddress::default(), pem.dialling(server_name, None));
+        soon(dial_publisher(&publisher, &last, &handshake(), &options)).await
+    };
+    for name in ["longshore.test", "127.0.0.1"] {
+        dialled(Some(name), None).await.unwrap();
+        // The client's own configuration counts more.
+        let error = dialled(Some(name), Some("elsewhere.test")).await.unwrap_err();
+        assert!(error.to_string().contains("elsewhere.test"), "{error}");
+    }
+    let error = dialled(None, None).await.unwrap_err();
+    assert!(error.to_string().contains("127.0.0.2"), "{error}");
+    let error = dialled(Some("other.test"), None).await.unwrap_err();
+    assert!(error.to_string().contains("other.test"), "{error}");
+
+    let acceptor = pem.acceptor(None);
+    let check = |name: &str| acceptor.check_name(&name.parse().unwrap());
+    assert!(check("longshore.test").is_ok() && check("127.0.0.1").is_ok());
+    let error = check("other.test").unwrap_err();
+    assert!(matches!(error, TlsError::NotItsName { .. }), "{error}");
+    assert!(error.to_string().contains("other.test"), "{error}");
 }
 
 #[tokio::test]

@@ -32,6 +32,7 @@ pub(crate) async fn run(arguments: BenchRegistrar, mut context: Context) -> anyh
         epoch: Epoch(1),
         name: "bench".to_owned(),
         addresses: vec![([127, 0, 0, 1], 1).into()],
+        tls_name: None,
         later: Default::default(),
     };
     let paths: Vec<Path> = (0..arguments.paths).map(path).collect::<anyhow::Result<_>>()?;

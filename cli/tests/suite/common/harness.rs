@@ -279,6 +279,7 @@ pub(crate) fn info_of(publisher: &Service) -> PublisherInfo {
         epoch: Epoch(0),
         name: publisher.text("name").to_owned(),
         addresses: vec![publisher.text("address").parse().unwrap()],
+        tls_name: None,
         later: Default::default(),
     }
 }

@@ -155,8 +155,8 @@ impl Scenario {
         while let Some(action) = self.core.poll_action() {
             match action {
                 Action::Resolve(paths) => self.resolve_requests.push_back(paths),
-                Action::Dial { publisher, link, addresses } => {
-                    let address = addresses[0].to_string();
+                Action::Dial { publisher, link } => {
+                    let (publisher, address) = (publisher.id, publisher.addresses[0].to_string());
                     let at = self.now;
                     self.dials.push_back(Dial { publisher, link, at, address });
                 }

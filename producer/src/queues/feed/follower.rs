@@ -72,9 +72,8 @@ impl Follower {
     /// feed, and back-pressure reaches the publisher through the socket.
     async fn follow(&mut self, publisher: &PublisherInfo, worked: &mut bool) -> FollowEnd {
         let options = &self.requester.options;
-        let (id, addresses) = (publisher.id, &publisher.addresses);
         let opened =
-            open(id, addresses, Role::Tool, new_session_id(), &options.name, &options.link).await;
+            open(publisher, Role::Tool, new_session_id(), &options.name, &options.link).await;
         let (sender, mut receiver, _) = match opened {
             Ok(opened) => opened,
             Err(why) => return FollowEnd::LinkLost(why),
