@@ -2,18 +2,22 @@
 //! not panic or hang. `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
 
 use longshore_access::{
-    AccessControl, Bearer, JwtIssuer, JwtKeys, JwtTerms, Secret, Shown, TokenRefusal, Tokens,
+    AccessControl, Action, Bearer, Identity, JwtIssuer, JwtKeys, JwtTerms, Policy, Secret, Shown,
+    TokenRefusal, Tokens, identity_of,
 };
+use longshore_protocol::Path;
 
 /// A fuzz target with its name.
 pub type Body = (&'static str, fn(&[u8]));
 
 /// All fuzz targets.
-pub const ALL: [Body; 4] = [
+pub const ALL: [Body; 6] = [
     ("token", fuzz_token),
     ("token_file", fuzz_token_file),
     ("jwt", fuzz_jwt),
     ("jwt_keys", fuzz_jwt_keys),
+    ("policy", fuzz_policy),
+    ("certificate", fuzz_certificate),
 ];
 
 /// A file with one token, whose secret is [`SECRET`].
@@ -80,5 +84,36 @@ pub fn fuzz_jwt_keys(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Err(error) = JwtKeys::parse(text) {
         assert!(!error.to_string().is_empty());
+    }
+}
+
+/// A policy with every kind of section.
+pub const POLICY: &str = include_str!("../../../fuzz/corpus/policy/all");
+/// A certificate, in DER, with several names.
+pub const CERTIFICATE: &[u8] = include_bytes!("../../../fuzz/corpus/certificate/names");
+
+/// Fuzzes a policy: prepared rights give the same answers as its rules.
+pub fn fuzz_policy(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let policy = match Policy::parse(text) {
+        Ok(policy) => policy,
+        Err(error) => return assert!(!error.to_string().is_empty()),
+    };
+    let paths = ["/", "/sys", "/jobs/shop", "/jobs/shop/x"].map(|text| Path::new(text).unwrap());
+    for who in ["", "cn:shop", "token:shop", "dns:a.test", "uri:spiffe://acme/shop"] {
+        let who = who.parse::<Identity>().ok();
+        let rights = policy.rights(who.as_ref());
+        for (action, path) in Action::ALL.iter().flat_map(|one| paths.iter().map(move |p| (one, p)))
+        {
+            let decision = policy.decide(who.as_ref(), *action, path);
+            assert_eq!(rights.may(*action, path), decision.is_allowed(), "{who:?} {action} {path}");
+        }
+    }
+}
+
+/// Fuzzes a certificate: its identity is one that a policy can name.
+pub fn fuzz_certificate(data: &[u8]) {
+    if let Ok(Some(identity)) = identity_of(data) {
+        assert_eq!(identity.to_string().parse(), Ok(identity));
     }
 }

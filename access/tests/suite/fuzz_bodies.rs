@@ -5,12 +5,12 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::bodies::{ALL, FILE, JWTS, KEYS, SECRET};
+use super::bodies::{ALL, CERTIFICATE, FILE, JWTS, KEYS, POLICY, SECRET};
 
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = vec![SECRET.to_vec(), FILE.as_bytes().to_vec(), FILE.repeat(2).into_bytes()];
     seeds.extend(JWTS.map(|jwt| jwt.trim_end().as_bytes().to_vec()));
-    seeds.push(KEYS.as_bytes().to_vec());
+    seeds.extend([KEYS.as_bytes(), POLICY.as_bytes(), CERTIFICATE].map(<[u8]>::to_vec));
     seeds
 }
 
