@@ -2,7 +2,10 @@
 # Builds a release from a tag: packaging/release.sh TAG [FOLDER]
 #
 # FOLDER (default: target/release-TAG; new or empty) gets an archive of the program, a Debian
-# package, the crates and SHA256SUMS. Nothing is published. Needs cargo-deb: cargo install --locked cargo-deb
+# package, the crates, a list of all dependencies (CycloneDX) and SHA256SUMS. Nothing is published.
+# Needs cargo-deb, cargo-deny and cargo-cyclonedx: cargo install --locked NAME
+#
+# NO_ADVISORIES=1 leaves out the check of advisories, which loads them from the network.
 #
 # DEB_REVISION is the revision of the Debian package, 1 by default.
 set -euo pipefail
@@ -36,6 +39,10 @@ export CARGO_TARGET_DIR=$target LONGSHORE_COMMIT=$commit
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 export SOURCE_DATE_EPOCH
 
+checks=(licenses bans sources)
+[ -n "${NO_ADVISORIES:-}" ] || checks+=(advisories)
+cargo deny --locked check "${checks[@]}"
+
 cargo build --locked --profile dist --package longshore-cli
 program=$target/dist/longshore
 "$program" --version | grep -q "${commit:0:8}, dist build" || {
@@ -62,9 +69,15 @@ rm -rf "$target/release-staged"
 mkdir -p "$staged"
 strip -o "$staged/longshore" "$program"
 cp -r LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md docs packaging/systemd \
-    packaging/config.toml "$generated" "$staged"
+    packaging/sysusers packaging/config.toml "$generated" "$staged"
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
     -C "$target/release-staged" -cf - "$name" | gzip -9n > "$out/$name.tar.gz"
+
+# What is in the program: the licences and versions of its dependencies.
+cargo cyclonedx --quiet --format json --spec-version 1.5 --manifest-path cli/Cargo.toml \
+    --override-filename "longshore-$version"
+mv "cli/longshore-$version.json" "$out/longshore-$version.cdx.json"
+git clean --quiet --force -x -- '*.json'
 
 # The crates, as cargo would publish them.
 cargo package --locked --workspace --no-verify --quiet \

@@ -50,7 +50,13 @@ inside() {
     local all="longshore-resolver longshore-resolver-2 longshore-resolver-3 longshore-publisher \
         longshore-worker@try"
     time systemctl enable --quiet --now $all
-    for unit in $all; do describe "$unit"; done
+    local group
+    group=$(getent group longshore | cut -d: -f3)
+    for unit in $all; do
+        describe "$unit"
+        grep -qw "Groups:.*$group" "/proc/$(pid "$unit")/status" ||
+            fail "$unit cannot read what the group longshore may"
+    done
 
     step "enqueue all the time"
     enqueue_until_told &

@@ -33,6 +33,7 @@ fn units_restart_services_and_never_pass_fresh() {
         assert_eq!((value(unit, "Restart"), value(unit, "Type")), ("always", "notify"));
         assert_eq!(value(unit, "StartLimitIntervalSec"), "0");
         assert_eq!(value(unit, "DynamicUser"), "yes");
+        assert_eq!(value(unit, "SupplementaryGroups"), "longshore");
         value(unit, "WatchdogSec");
     }
     for unit in [RESOLVER, PUBLISHER] {
@@ -91,19 +92,22 @@ fi
 
 #[test]
 fn the_package_restarts_and_stops_its_own_units_alone() {
-    let (reload, invoke) = ("systemctl daemon-reload", ["systemctl", "deb-systemd-invoke"]);
-    assert_eq!(acts("postinst", &["configure", ""], &invoke), [reload], "a first installation");
+    let programs = ["systemctl", "deb-systemd-invoke", "systemd-sysusers"];
+    let [group, reload] = ["systemd-sysusers longshore.conf", "systemctl daemon-reload"];
+    let first = acts("postinst", &["configure", ""], &programs);
+    assert_eq!(first, [group, reload], "a first installation");
     let restarted = [
+        group,
         reload,
         "deb-systemd-invoke restart longshore-resolver.service",
         "deb-systemd-invoke restart longshore-publisher.service",
         "deb-systemd-invoke restart longshore-worker@mail.service",
     ];
-    assert_eq!(acts("postinst", &["configure", "0.1.0"], &invoke), restarted);
+    assert_eq!(acts("postinst", &["configure", "0.1.0"], &programs), restarted);
     let stopped = [
         "systemctl stop longshore-worker@mail.service",
         "systemctl stop longshore-publisher.service",
         "systemctl stop longshore-resolver.service",
     ];
-    assert_eq!(acts("prerm", &["remove"], &invoke[..1]), stopped);
+    assert_eq!(acts("prerm", &["remove"], &programs[..1]), stopped);
 }
