@@ -2,13 +2,15 @@
 //! The publisher and the clients are child processes; each link is a worker's, attached, subscribed
 //! and with credit, and nothing is ever enqueued.
 //!
-//!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS]
+//!     cargo run --release -p longshore-publisher --example idle_links -- [LINKS] [SECONDS] [tls]
 //!
+//! With `tls` both sides have certificates.
 //! Prints one line of JSON. Exits with 1 if a link takes over 20 KiB, or all of them 6 % of a
 //! processor.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,13 +19,18 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{FrameWriter, Glob, Handshake, LinkTiming, Messages, Role, SessionId};
 use longshore_publisher::{Publisher, PublisherOptions};
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
+use longshore_transport::{
+    Access, LinkOptions, LinkReceiver, LinkSender, TlsAcceptor, TlsDialer, dial,
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::task::JoinSet;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The variable that names a child process's role.
 pub(crate) const PART: &str = "LONGSHORE_IDLE_LINKS_PART";
+/// The variable that names the folder of certificates.
+const TLS: &str = "LONGSHORE_IDLE_LINKS_TLS";
 /// The prefix of a child process's output lines.
 const PREFIX: &str = "idle links: ";
 /// Links per process: far below its limit of open files.
@@ -40,15 +47,42 @@ fn main() -> Result<(), Failure> {
     if let Ok(part) = std::env::var(PART) {
         return run_role(&part);
     }
-    let arguments: Vec<u64> =
-        std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
-    let number = |at: usize, otherwise| arguments.get(at).copied().unwrap_or(otherwise);
-    let cost = measure(number(0, 10_000), Duration::from_secs(number(1, 20)), &[])?;
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = match arguments.pop_if(|last| last == "tls") {
+        Some(_) => Some(certificates()?),
+        None => None,
+    };
+    let numbers = arguments.iter().map(|text| text.parse()).collect::<Result<Vec<u64>, _>>()?;
+    let number = |at: usize, otherwise| numbers.get(at).copied().unwrap_or(otherwise);
+    let tls = folder.as_ref().map(tempfile::TempDir::path);
+    let cost = measure(number(0, 10_000), Duration::from_secs(number(1, 20)), &[], tls)?;
     println!("{}", cost.json());
     if cost.lost > 0 || cost.each() > LINK_BYTES_MAX || cost.processor > PROCESSOR_MAX {
         return Err("more than is promised".into());
     }
     Ok(())
+}
+
+/// A folder with an authority, and one certificate for both sides.
+fn certificates() -> Result<tempfile::TempDir, Failure> {
+    let folder = tempfile::tempdir()?;
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let key = KeyPair::generate()?;
+    let chain = CertificateParams::new([String::from("127.0.0.1")])?.signed_by(&key, &authority)?;
+    for (name, text) in
+        [("ca.pem", authority.pem()), ("chain.pem", chain.pem()), ("key.pem", key.serialize_pem())]
+    {
+        std::fs::write(folder.path().join(name), text)?;
+    }
+    Ok(folder)
+}
+
+/// The files of certificates, if there are some: authority, chain, key.
+fn certificate_files() -> Option<[PathBuf; 3]> {
+    let folder = PathBuf::from(std::env::var_os(TLS)?);
+    Some(["ca.pem", "chain.pem", "key.pem"].map(|name| folder.join(name)))
 }
 
 /// Runs a child process that [`measure`] started.
@@ -72,7 +106,11 @@ fn print_line(what: impl std::fmt::Display) {
 /// Runs the publisher until the input ends.
 async fn serve() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let publisher = Publisher::open(PublisherOptions::new(folder.path())).await?;
+    let mut options = PublisherOptions::new(folder.path());
+    if let Some([authority, chain, key]) = certificate_files() {
+        options.tls = Some(TlsAcceptor::from_pem(&chain, &key, Some(&authority))?);
+    }
+    let publisher = Publisher::open(options).await?;
     print_line(publisher.local_address());
     publisher.run(parent_exited()).await?;
     Ok(())
@@ -82,11 +120,15 @@ async fn serve() -> Result<(), Failure> {
 async fn open_links(address: SocketAddr, first: u64, count: u64) -> Result<(), Failure> {
     let mut numbers = first..first + count;
     let (mut dialling, mut links) = (JoinSet::new(), JoinSet::new());
+    let mut access = Access::default();
+    if let Some([authority, chain, key]) = certificate_files() {
+        access.tls = Some(TlsDialer::from_pem(&authority, None, Some((&chain, &key)))?);
+    }
     loop {
         while dialling.len() < DIALS_AT_A_TIME
             && let Some(number) = numbers.next()
         {
-            dialling.spawn(subscribed(address, number));
+            dialling.spawn(subscribed(address, number, access.clone()));
         }
         let Some(link) = dialling.join_next().await else { break };
         let (sender, mut receiver) = link??;
@@ -111,6 +153,7 @@ fn ended(links: &mut JoinSet<()>) -> usize {
 async fn subscribed(
     address: SocketAddr,
     number: u64,
+    access: Access,
 ) -> Result<(LinkSender, LinkReceiver), Failure> {
     let mut session = [0; 16];
     session[..8].copy_from_slice(&number.to_be_bytes());
@@ -122,6 +165,7 @@ async fn subscribed(
         handshake_timeout: patient,
         ..LinkOptions::default()
     };
+    let options = options.or_access(&access);
     let (sender, mut receiver) = dial(address, &handshake, &options).await?.split();
     let sources = Sources::one(Glob::new("/jobs/**")?);
     let mut out = FrameWriter::new();
@@ -174,15 +218,22 @@ impl Cost {
     }
 }
 
-/// Opens `links` idle links for `time`. `arguments` make this program call [`run_role`].
-pub(crate) fn measure(links: u64, time: Duration, arguments: &[&str]) -> Result<Cost, Failure> {
-    let mut publisher = Process::start(arguments, "serve")?;
+/// Opens `links` idle links for `time`, over TLS with the certificates of a folder. `arguments` make
+/// this program call [`run_role`].
+pub(crate) fn measure(
+    links: u64,
+    time: Duration,
+    arguments: &[&str],
+    tls: Option<&Path>,
+) -> Result<Cost, Failure> {
+    let start = |part: &str| Process::start(arguments, part, tls);
+    let mut publisher = start("serve")?;
     let address = publisher.line()?;
     let before = publisher.resident()?;
     let mut clients = Vec::new();
     for first in (0..links).step_by(LINKS_PER_PROCESS) {
         let count = (links - first).min(LINKS_PER_PROCESS as u64);
-        clients.push(Process::start(arguments, &format!("hold {address} {first} {count}"))?);
+        clients.push(start(&format!("hold {address} {first} {count}"))?);
     }
     for client in &mut clients {
         if client.line()? != "held" {
@@ -210,8 +261,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(arguments: &[&str], part: &str) -> Result<Process, Failure> {
+    fn start(arguments: &[&str], part: &str, tls: Option<&Path>) -> Result<Process, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
+        if let Some(folder) = tls {
+            command.env(TLS, folder);
+        }
         let command =
             command.args(arguments).env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;

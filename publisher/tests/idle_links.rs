@@ -18,7 +18,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 fn idle_link_takes_at_most_20_kib() -> Result<(), Failure> {
     let arguments = ["--exact", "child_process", "--ignored", "--nocapture"];
     let (links, seconds) = if long() { (10_000, 20) } else { (1_000, 1) };
-    let cost = idle_links::measure(links, Duration::from_secs(seconds), &arguments)?;
+    let cost = idle_links::measure(links, Duration::from_secs(seconds), &arguments, None)?;
     println!("{}", cost.json());
     assert_eq!(cost.lost, 0);
     assert!(cost.each() <= idle_links::LINK_BYTES_MAX, "{}", cost.json());
