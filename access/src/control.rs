@@ -10,7 +10,7 @@ use tokio::sync::{broadcast, watch};
 use crate::certificate::{CertificateError, identity_and_end};
 use crate::identity::{Identity, NameKind};
 use crate::jwt::{Bearer, JwtIssuer, JwtKeys, JwtProof, JwtRefusal};
-use crate::policy::{Policy, Quota, Rights, Rule};
+use crate::policy::{Policy, QueueQuota, Quota, Rights, Rule};
 use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 
 /// Who may be a client of a server, and do what. Cheap to clone; clones share their rules. By
@@ -197,6 +197,17 @@ impl AccessControl {
     pub fn quota(&self, who: Option<&Identity>) -> Quota {
         let rules = self.rules.borrow();
         rules.policy.as_ref().map(|policy| policy.quota(who)).unwrap_or_default()
+    }
+
+    /// The quotas of queues of a client; none if no client has one.
+    pub fn queue_quotas(&self, who: Option<&Identity>) -> Vec<QueueQuota> {
+        let rules = self.rules.borrow();
+        rules.policy.as_ref().map(|policy| policy.queue_quotas(who)).unwrap_or_default()
+    }
+
+    /// True if a client may have a quota of queues.
+    pub fn has_queue_quotas(&self) -> bool {
+        self.rules.borrow().policy.as_ref().is_some_and(Policy::has_queue_quotas)
     }
 
     /// The version of the policy: what was computed from it is valid as long as it stays.

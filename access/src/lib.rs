@@ -30,7 +30,7 @@ pub use jwt::{
 };
 pub use policy::{
     Binding, Decision, Effect, LinksLimit, POLICY_BYTES_MAX, Policy, PolicyError, PolicyFault,
-    QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota, Rights, Rule, SERVER_PATH,
+    QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, QueueLimits, QueueQuota, Quota, Rights, Rule, SERVER_PATH,
 };
 pub use tokens::{
     NotAHash, NotASecret, SECRET_RANDOM_BYTES, SECRET_TEXT_BYTES, Secret, SecretHash,

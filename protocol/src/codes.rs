@@ -4,8 +4,8 @@ use crate::fields::{codes, fields};
 
 codes! {
     /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
-    /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull) and
-    /// [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
+    /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull),
+    /// [`OverQuota`](Refusal::OverQuota) and [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
     /// others persist until the job or the publisher's configuration changes.
     Refusal, "refusal" {
         /// Another job with a different payload has the same id. Use a new id.
@@ -54,6 +54,12 @@ codes! {
         /// The publisher's policy does not allow the client to enqueue at the path.
         Forbidden = 14, "Forbidden: the publisher's policy does not allow this client to enqueue \
                          at the path (longshore access check names the rule)";
+        /// What waits on the path has reached the client's quota. Try again when workers have
+        /// caught up; a quota of queues ends only with more of it.
+        OverQuota = 15, "OverQuota: `queues`, `waiting_jobs` or `waiting_bytes` of the client's \
+                         [[quota]] in the publisher's policy is used up at the path (longshore \
+                         access show has the quotas, longshore stat the jobs); let workers catch \
+                         up, use fewer paths, or raise it";
     }
 }
 

@@ -37,6 +37,7 @@ mod owner;
 mod pauses;
 mod permissions;
 mod publisher;
+mod queue_quotas;
 mod quiet_requests;
 mod recording;
 mod registry;

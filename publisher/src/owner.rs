@@ -7,6 +7,7 @@ mod follow;
 mod messages;
 mod metrics;
 mod quiet;
+mod quotas;
 mod release;
 mod requests;
 
@@ -35,6 +36,7 @@ use crate::link_log;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
 use crate::permissions;
+use crate::queue_quotas::QueueQuotas;
 use crate::quiet_requests::QuietRequests;
 use crate::recording::EventRecording;
 use crate::registry::Registry;
@@ -74,6 +76,7 @@ pub(crate) struct Owner {
     pauses: DurablePauses,
     quiet_requests: QuietRequests,
     refusals: DelayedRefusals,
+    queue_quotas: QueueQuotas,
     /// A reused buffer of the refusals to submit now.
     refused_batches: Vec<RefusedBatch>,
     disk: DiskWatch,
@@ -91,7 +94,7 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<PathKinds>),
         (name, journal, audit): (String, PublisherId, AuditLog),
-        (disk, idle): (DiskWatch, IdleQueues),
+        (disk, idle, queue_quotas): (DiskWatch, IdleQueues, QueueQuotas),
         values: Values,
         moves: Option<mpsc::Receiver<ClockMove>>,
     ) -> (Owner, EventSender, HealthHandle) {
@@ -118,6 +121,7 @@ impl Owner {
             recording: EventRecording::started(Instant::now()),
             quiet_requests: QuietRequests::default(),
             refusals: DelayedRefusals::default(),
+            queue_quotas,
             refused_batches: Vec::new(),
             disk,
             health,

@@ -29,6 +29,7 @@ use crate::link;
 use crate::metrics::{PublisherMetrics, metrics_path, serve_metrics};
 use crate::options::PublisherOptions;
 use crate::owner::{DiskWatch, Owner};
+use crate::queue_quotas::QueueQuotas;
 use crate::registry::Registry;
 use crate::values::{self, PathKinds, ValueDefault, ValueOptions, ValueRegistry, Values};
 
@@ -160,7 +161,7 @@ impl Publisher {
         // The only value so far, so it cannot be published already.
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
-        let watches = (disk, idle);
+        let watches = (disk, idle, QueueQuotas::new(options.access_control));
         let named = (options.name, opened.journal, options.audit);
         let (owner, events, health) =
             Owner::new(store, clock, registration, named, watches, values.clone(), moves);

@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::Policy;
 use super::publishers::Publishers;
-use super::quota::{QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota, QuotaRule};
+use super::quota::{QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, QueueLimits, Quota, QuotaRule};
 use super::rule::{Effect, PathPattern, Rule, USER};
 use super::subject::Subject;
 use crate::action::{Action, UnknownAction};
@@ -74,10 +74,16 @@ pub enum PolicyFault {
     Publisher(String),
     /// A quota without a limit.
     #[error(
-        "a quota has at least one of `links`, `handshakes`, `bytes`, `messages` and \
-         `registered_paths`"
+        "a quota has at least one of `links`, `handshakes`, `bytes`, `messages`, \
+         `registered_paths`, and, with `paths`, `queues`, `waiting_jobs` and `waiting_bytes`"
     )]
     NoLimit,
+    /// Limits of queues without their paths, or the reverse.
+    #[error(
+        "`queues`, `waiting_jobs` and `waiting_bytes` limit what waits on the `paths` of the same \
+         quota, such as [\"/tenants/{USER}/**\"]: give both"
+    )]
+    QueuesWithoutPaths,
     /// A quota of too few bytes a second.
     #[error("{0} bytes a second; the least is {QUOTA_BYTES_MIN}")]
     TooFewBytes(u64),
@@ -129,6 +135,11 @@ struct QuotaTable {
     bytes: Option<NonZeroU64>,
     messages: Option<NonZeroU64>,
     registered_paths: Option<NonZeroU32>,
+    #[serde(default)]
+    paths: Vec<Spanned<String>>,
+    queues: Option<NonZeroU32>,
+    waiting_jobs: Option<NonZeroU64>,
+    waiting_bytes: Option<NonZeroU64>,
 }
 
 impl Policy {
@@ -157,13 +168,14 @@ impl Policy {
             }
         }
         rules.sort_by_key(|rule| rule.line);
-        let paths = rules.iter().map(|rule| rule.paths.len()).sum();
+        let publishers = Arc::new(reader.publishers(&file.publishers)?);
+        let quotas: Vec<QuotaRule> =
+            file.quota.iter().map(|table| reader.quota(table)).collect::<Result<_, _>>()?;
+        let of_quotas = quotas.iter().map(|rule| rule.paths.len());
+        let paths = rules.iter().map(|rule| rule.paths.len()).chain(of_quotas).sum();
         if paths > PATH_SET_GLOBS_MAX {
             return Err(whole(PolicyFault::TooManyPaths(paths)));
         }
-        let publishers = Arc::new(reader.publishers(&file.publishers)?);
-        let quotas =
-            file.quota.iter().map(|table| reader.quota(table)).collect::<Result<_, _>>()?;
         Ok(Policy { rules, publishers, quotas })
     }
 }
@@ -212,15 +224,18 @@ impl Reader<'_> {
     }
 
     fn quota(&mut self, table: &Spanned<QuotaTable>) -> Result<QuotaRule, PolicyError> {
-        let QuotaTable { who, links, handshakes, bytes, messages, registered_paths } =
-            table.get_ref();
-        let (links, handshakes, bytes, messages) = (*links, *handshakes, *bytes, *messages);
-        let registered_paths = *registered_paths;
+        let &QuotaTable { ref who, links, handshakes, bytes, messages, .. } = table.get_ref();
+        let &QuotaTable { registered_paths, ref paths, .. } = table.get_ref();
+        let &QuotaTable { queues, waiting_jobs, waiting_bytes, .. } = table.get_ref();
         let quota = Quota { links, handshakes, bytes, messages, registered_paths };
+        let queues = QueueLimits { queues, waiting_jobs, waiting_bytes };
         if who.is_empty() {
             return Err(self.at(table, PolicyFault::Empty("who")));
         }
-        if quota.is_unlimited() {
+        if paths.is_empty() != (queues == QueueLimits::default()) {
+            return Err(self.at(table, PolicyFault::QueuesWithoutPaths));
+        }
+        if quota.is_unlimited() && paths.is_empty() {
             return Err(self.at(table, PolicyFault::NoLimit));
         }
         if let Some(bytes) = bytes.filter(|bytes| bytes.get() < QUOTA_BYTES_MIN) {
@@ -230,7 +245,9 @@ impl Reader<'_> {
             return Err(self.at(table, PolicyFault::TooFewMessages(messages.get())));
         }
         let who = self.each(who, Reader::subjects)?;
-        Ok(QuotaRule { who, quota })
+        let paths = self.each(paths, |_, text| Ok(vec![path(text)?]))?;
+        let line = line_of(self.text, table.span().start);
+        Ok(QuotaRule { line, who, quota, paths, queues })
     }
 
     /// The clients of one text: a group's members, or one subject.

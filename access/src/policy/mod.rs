@@ -18,8 +18,10 @@ use longshore_protocol::{Path, PathSet, PublisherId};
 pub use self::file::{POLICY_BYTES_MAX, PolicyError, PolicyFault};
 pub use self::publishers::Binding;
 pub(crate) use self::publishers::Publishers;
-pub use self::quota::{LinksLimit, QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, Quota};
-use self::quota::{QuotaRule, quota_of};
+pub use self::quota::{
+    LinksLimit, QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN, QueueLimits, QueueQuota, Quota,
+};
+use self::quota::{QuotaRule, queue_quotas_of, quota_of};
 pub use self::rights::{Rights, SERVER_PATH};
 pub use self::rule::{Effect, Rule};
 use crate::action::Action;
@@ -98,10 +100,24 @@ impl Policy {
         quota_of(&self.quotas, who)
     }
 
+    /// How much may wait on certain paths at each publisher while the client enqueues there.
+    pub fn queue_quotas(&self, who: Option<&Identity>) -> Vec<QueueQuota> {
+        queue_quotas_of(&self.quotas, who)
+    }
+
+    /// True if a client may have a quota of queues.
+    pub(crate) fn has_queue_quotas(&self) -> bool {
+        self.quotas.iter().any(|rule| !rule.paths.is_empty())
+    }
+
     /// Whether two policies, or none, have equal quotas.
     pub(crate) fn have_same_quotas(one: Option<&Policy>, other: Option<&Policy>) -> bool {
-        let of = |policy: Option<&'_ Policy>| policy.map(|policy| policy.quotas.clone());
-        of(one).unwrap_or_default() == of(other).unwrap_or_default()
+        // A quota that has only moved is the same.
+        let of = |policy: Option<&'_ Policy>| -> Vec<QuotaRule> {
+            let quotas = policy.iter().flat_map(|policy| &policy.quotas).cloned();
+            quotas.map(|rule| QuotaRule { line: 0, ..rule }).collect()
+        };
+        of(one) == of(other)
     }
 
     /// The identities of publishers.

@@ -1,6 +1,6 @@
 //! The policy beside a naive evaluator of the same rules, which shares no code with it.
 
-use longshore_protocol::{Path, PublisherId};
+use longshore_protocol::{Glob, Path, PublisherId};
 use proptest::prelude::*;
 
 use super::{Binding, Decision, Effect, LinksLimit, Policy, PolicyFault, Quota, Rights};
@@ -206,9 +206,14 @@ fn each_fault_has_its_line() {
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
     let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
-    let cases: [Case<'_>; 24] = [
+    let cases: [Case<'_>; 27] = [
         (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
         (quota("bytes = 16_383"), 2, |f| matches!(f, PolicyFault::TooFewBytes(16_383))),
+        (quota("waiting_jobs = 9"), 2, |f| matches!(f, PolicyFault::QueuesWithoutPaths)),
+        (quota("links = 1\npaths = [\"/a\"]"), 2, |f| matches!(f, PolicyFault::QueuesWithoutPaths)),
+        (quota("queues = 9\npaths = [\"/a\", \"/$b\"]"), 5, |f| {
+            matches!(f, PolicyFault::Variable(_))
+        }),
         (quota("messages = 255"), 2, |f| matches!(f, PolicyFault::TooFewMessages(255))),
         (quota("links = 0"), 4, |f| matches!(f, PolicyFault::Toml(_))),
         // No identity could ever match.
@@ -269,6 +274,37 @@ fn of_several_quotas_the_smallest_counts() {
     assert_eq!(links_max("cn:c"), Some((1, LinksLimit::Messages)));
     assert_eq!(links_max(""), Some((1, LinksLimit::Bytes)));
     assert!(policy.rights(identity("cn:a").as_ref()).is_nothing(), "a quota allows nothing");
+}
+
+#[test]
+fn every_quota_of_queues_counts_on_the_paths_of_its_client() {
+    let text = "[[quota]]\nwho = [\"token:*\"]\npaths = [\"/t/${user}/**\"]\nwaiting_jobs = 5\n\
+                [[quota]]\nwho = [\"*\", \"anonymous\"]\nlinks = 3\n\
+                [[quota]]\nwho = [\"*\", \"anonymous\"]\npaths = [\"/all/**\", \"/x/${user}\"]\n\
+                queues = 2\nwaiting_bytes = 100\n";
+    let policy = Policy::parse(text).unwrap();
+    let of = |who: &str| -> Vec<(usize, Vec<String>)> {
+        let quotas = policy.queue_quotas(identity(who).as_ref());
+        let texts = |globs: &[Glob]| globs.iter().map(ToString::to_string).collect();
+        quotas.iter().map(|quota| (quota.line, texts(&quota.paths))).collect()
+    };
+    let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let own = (1, texts(&["/t/a/**"]));
+    assert_eq!(of("token:a"), [own, (8, texts(&["/all/**", "/x/a"]))]);
+    assert_eq!(of("cn:b"), [(8, texts(&["/all/**", "/x/b"]))]);
+    assert_eq!(of(""), [(8, texts(&["/all/**"]))]);
+    let limits = policy.queue_quotas(None)[0].limits;
+    assert_eq!(
+        (
+            limits.queues.map(|n| n.get()),
+            limits.waiting_jobs,
+            limits.waiting_bytes.map(|n| n.get())
+        ),
+        (Some(2), None, Some(100))
+    );
+    let moved = Policy::parse(&format!("\n\n{text}")).unwrap();
+    assert!(Policy::have_same_quotas(Some(&policy), Some(&moved)));
+    assert!(!Policy::have_same_quotas(Some(&policy), None));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use longshore_protocol::Glob;
+
+use super::rule::{Effect, PathPattern, globs};
 use super::subject::Subject;
 use crate::identity::Identity;
 
@@ -41,11 +44,36 @@ pub enum LinksLimit {
     Messages,
 }
 
+/// How much may wait at one publisher in the queues of certain paths, together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueLimits {
+    /// Most queues; none for no limit of its own.
+    pub queues: Option<NonZeroU32>,
+    /// Jobs that have not ended: with so many, clients with the quota enqueue no more.
+    pub waiting_jobs: Option<NonZeroU64>,
+    /// Bytes of their headers, options and payloads.
+    pub waiting_bytes: Option<NonZeroU64>,
+}
+
+/// A quota of queues, as one client has it. Whoever enqueued what waits there: it counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueQuota {
+    /// The line of the policy at which it begins, from 1.
+    pub line: usize,
+    /// Its paths, at least one.
+    pub paths: Vec<Glob>,
+    /// What may wait there.
+    pub limits: QueueLimits,
+}
+
 /// An entry of `[[quota]]`: each of these clients has the quota for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct QuotaRule {
+    pub(super) line: usize,
     pub(super) who: Vec<Subject>,
     pub(super) quota: Quota,
+    pub(super) paths: Vec<PathPattern>,
+    pub(super) queues: QueueLimits,
 }
 
 impl Quota {
@@ -79,6 +107,17 @@ impl Quota {
             registered_paths: least(self.registered_paths, other.registered_paths),
         }
     }
+}
+
+/// The quotas of queues of a client, each of which counts.
+pub(super) fn queue_quotas_of(rules: &[QuotaRule], who: Option<&Identity>) -> Vec<QueueQuota> {
+    let about = rules.iter().filter(|rule| rule.who.iter().any(|subject| subject.matches(who)));
+    let of_client = about.map(|rule| QueueQuota {
+        line: rule.line,
+        paths: globs(&rule.paths, who, Effect::Allow).collect(),
+        limits: rule.queues,
+    });
+    of_client.filter(|quota| !quota.paths.is_empty()).collect()
 }
 
 /// The quota of a client: of several entries that are about it, the smallest counts.

@@ -47,16 +47,25 @@ impl Rule {
 
     /// Its paths for this client.
     pub(super) fn globs(&self, who: Option<&Identity>) -> impl Iterator<Item = Glob> {
-        self.paths.iter().filter_map(move |pattern| match pattern {
-            PathPattern::Fixed(glob) => Some(glob.clone()),
-            PathPattern::PerUser(text) => per_user(text, who, self.effect),
-        })
+        globs(&self.paths, who, self.effect)
     }
 
     /// True if one of its paths for this client matches.
     pub(super) fn matches(&self, who: Option<&Identity>, path: &Path) -> bool {
         self.globs(who).any(|glob| glob.matches(path))
     }
+}
+
+/// The paths of these patterns for a client.
+pub(super) fn globs(
+    paths: &[PathPattern],
+    who: Option<&Identity>,
+    effect: Effect,
+) -> impl Iterator<Item = Glob> {
+    paths.iter().filter_map(move |pattern| match pattern {
+        PathPattern::Fixed(glob) => Some(glob.clone()),
+        PathPattern::PerUser(text) => per_user(text, who, effect),
+    })
 }
 
 /// A path with the client's name for `${user}`. A name that is no segment of a path, such as one

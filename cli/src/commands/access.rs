@@ -4,7 +4,9 @@ use std::path::Path as FilePath;
 
 use longshore::Path;
 use longshore::protocol::Glob;
-use longshore_access::{Action, Decision, Effect, Identity, LinksLimit, NameKind, Rule};
+use longshore_access::{
+    Action, Decision, Effect, Identity, LinksLimit, NameKind, QueueQuota, Rule,
+};
 use serde_json::{Value, json};
 
 use super::{Context, audit_log, named_file};
@@ -92,6 +94,7 @@ fn effect(rule: &Rule) -> &'static str {
 fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()> {
     let policy = read(file)?;
     let (rights, quota) = (policy.rights(who.0.as_ref()), policy.quota(who.0.as_ref()));
+    let queue_quotas = policy.queue_quotas(who.0.as_ref());
     let texts = |globs: &[Glob]| globs.iter().map(ToString::to_string).collect::<Vec<_>>();
     let allowed = Action::ALL.into_iter().filter_map(|action| {
         let paths = rights.paths(action);
@@ -109,8 +112,17 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
             "handshakes_per_s": quota.handshakes, "bytes_per_s": quota.bytes,
             "messages_per_s": quota.messages, "registered_paths": quota.registered_paths,
         });
+        let queue_quotas = queue_quotas.iter().map(|quota| {
+            json!({
+                "line": quota.line, "paths": texts(&quota.paths), "queues": quota.limits.queues,
+                "waiting_jobs": quota.limits.waiting_jobs,
+                "waiting_bytes": quota.limits.waiting_bytes,
+            })
+        });
+        let queue_quotas: Vec<Value> = queue_quotas.collect();
         context.output.json_pretty(&json!({
             "who": who, "file": file, "actions": actions, "quota": quota,
+            "queue_quotas": queue_quotas,
         }))?;
         return Ok(());
     }
@@ -137,6 +149,15 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if !parts.is_empty() {
         context.output.line(format!("quota at each server: {}", parts.join(", ")))?;
+    }
+    for QueueQuota { line, paths, limits } in queue_quotas {
+        let queues = limits.queues.map(|most| format!("{most} queues"));
+        let jobs = limits.waiting_jobs.map(|most| format!("{most} waiting jobs"));
+        let bytes = limits.waiting_bytes.map(|most| format!("{most} bytes of waiting jobs"));
+        let most: Vec<String> = [queues, jobs, bytes].into_iter().flatten().collect();
+        let (most, paths) = (most.join(", "), texts(&paths).join(" "));
+        let at = format!("{}:{line}", file.display());
+        context.output.line(format!("quota at each publisher ({at}): {most} on {paths}"))?;
     }
     Ok(())
 }

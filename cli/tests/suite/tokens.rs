@@ -304,8 +304,11 @@ fn a_policy_is_asked_and_names_the_rule_that_decides() {
     let rule = |effect: &str, who: &str, action: &str, path: &str| {
         format!("[[{effect}]]\nwho = ['{who}']\ndo = ['{action}']\npaths = ['{path}']\n")
     };
+    let quotas = "[[quota]]\nwho = ['*']\nlinks = 9\nbytes = 50_000\nregistered_paths = 7\n\
+                  [[quota]]\nwho = ['*']\npaths = ['/jobs/${user}/**']\nwaiting_jobs = 5\n";
     let rules = rule("allow", "token:*", "enqueue", "/jobs/${user}/**")
-        + &rule("deny", "*", "*", "/jobs/shop/secret");
+        + &rule("deny", "*", "*", "/jobs/shop/secret")
+        + quotas;
     fs::write(&file, &rules).unwrap();
     let access = |arguments: &[&str]| {
         let mut command = longshore(&["access"]);
@@ -330,6 +333,19 @@ fn a_policy_is_asked_and_names_the_rule_that_decides() {
         { "action": "enqueue", "allow": ["/jobs/shop/**"], "deny": ["/jobs/shop/secret"] }
     ]);
     assert_eq!(shown["actions"], expected);
+    assert_eq!(
+        (&shown["quota"]["links"], &shown["quota"]["registered_paths"]),
+        (&3.into(), &7.into())
+    );
+    assert_eq!(shown["queue_quotas"][0]["paths"], serde_json::json!(["/jobs/shop/**"]));
+    let shown = access(&["show", "token:shop", "--policy", "policy.toml"]).code(0).stdout;
+    for expected in [
+        "quota at each server: 3 links (as its bytes serve no more), 50000 bytes a second, \
+         7 registered paths\n",
+        "quota at each publisher (policy.toml:14): 5 waiting jobs on /jobs/shop/**\n",
+    ] {
+        assert!(shown.contains(expected), "{shown}");
+    }
     let nothing = access(&["show", "anonymous", "--policy", "policy.toml"]).code(0);
     nothing.stderr_has(&["policy.toml allows nothing to anonymous"]);
     access(&["show", "token:shop"]).code(2).stderr_has(&["--policy FILE", "access.policy"]);

@@ -40,6 +40,10 @@ impl Owner {
                     }
                 };
                 let refusal = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
+                let (batch, refusal) = match refusal {
+                    None => self.within_quota(link, batch),
+                    refusal => (batch, refusal),
+                };
                 let Some(refusal) = refusal else { return self.enqueue(now, link, batch) };
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);
                 self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
@@ -158,6 +162,10 @@ impl Owner {
         path: Path,
         (changes, reset): (QueueSettings, bool),
     ) -> Result<(), Poisoned> {
+        if !self.store.state().has_queue(&path) && self.refuses_queue(link, &path) {
+            self.answer(link, request, Ok(Answer::Configured(Err(Refusal::OverQuota))));
+            return Ok(());
+        }
         let names = self.names.clone();
         names.make_queues(|is_value| {
             if is_value(&path) {

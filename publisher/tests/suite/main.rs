@@ -12,5 +12,6 @@ mod messages;
 #[allow(dead_code, unreachable_pub)]
 mod pem;
 mod permissions;
+mod quotas;
 mod terms;
 mod values;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_protocol::JobState;
 use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX};
-use longshore_protocol::messages::work::{JobCounts, Order};
+use longshore_protocol::messages::work::Order;
 
 use super::State;
-use super::queue::{Queue, count};
+use super::queue::Queue;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
 
@@ -43,7 +43,8 @@ impl State {
             ensure!(free.insert(slot), "the free rows run in a circle");
             slot = self.rows[slot].next;
         }
-        let mut counts = vec![JobCounts::default(); self.queues.len()];
+        let mut scanned: Vec<Queue> =
+            self.queues.iter().map(|queue| Queue::new(queue.path.clone())).collect();
         let (mut used, mut running, mut sides) = (0, 0, BTreeSet::new());
         let (mut mono, mut wall, mut expiring) =
             (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -56,7 +57,7 @@ impl State {
                 continue;
             }
             used += 1;
-            count(&mut counts[row.queue as usize], row);
+            scanned[row.queue as usize].enter(row.substate, row.entry);
             *profiles.entry(row.profile).or_default() += 1;
             ensure!(self.rows.find(&row.id) == Some(slot), "id {} leads elsewhere", row.id);
             ensure!(
@@ -120,8 +121,9 @@ impl State {
         }
         let counted = self.names.table().iter().map(|(number, name)| (number, name.uses));
         ensure!(names == counted.collect(), "uses of names are miscounted");
-        for (queue, counts) in self.queues.iter().zip(counts) {
-            ensure!(queue.counts == counts, "{}: counters differ from a full scan", queue.path);
+        for (queue, scanned) in self.queues.iter().zip(scanned) {
+            let same = queue.counts == scanned.counts && queue.open_bytes == scanned.open_bytes;
+            ensure!(same, "{}: counters differ from a full scan", queue.path);
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ use std::sync::Arc;
 
 use longshore_protocol::{LinkId, Path};
 
-pub use read::{LinkUse, QueueUse, Totals};
+pub use read::{LinkUse, QueueUse, Totals, WaitingJobs};
 pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;

@@ -5,8 +5,9 @@ use longshore_protocol::{Gate, Path, QueueSettings};
 
 use super::ready::{Head, Ready};
 use super::retention::EndedJobs;
-use super::row::{Row, Substate};
+use super::row::Substate;
 use super::rows::List;
+use crate::outcome::RecordRef;
 
 /// A queue's membership in a subscription group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,8 @@ pub(super) struct Queue {
     pub(super) ended: EndedJobs,
     pub(super) settings: QueueSettings,
     pub(super) counts: JobCounts,
+    /// Bytes of the entries of jobs that have not ended.
+    pub(super) open_bytes: u64,
     pub(super) enqueued: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
@@ -65,6 +68,7 @@ impl Queue {
             ended: EndedJobs::default(),
             settings: QueueSettings::default(),
             counts: JobCounts::default(),
+            open_bytes: 0,
             enqueued: 0,
             completed: 0,
             failed: 0,
@@ -109,10 +113,30 @@ impl Queue {
     pub(super) fn ended_jobs(&self) -> u64 {
         self.counts.completed + self.counts.cancelled + self.counts.expired
     }
+
+    /// Counts a job that has entered that substate.
+    pub(super) fn enter(&mut self, substate: Substate, entry: RecordRef) {
+        if let Some(counter) = counter(&mut self.counts, substate) {
+            *counter += 1;
+        }
+        if substate.is_open() {
+            self.open_bytes += u64::from(entry.length);
+        }
+    }
+
+    /// The same for one that leaves it.
+    pub(super) fn leave(&mut self, substate: Substate, entry: RecordRef) {
+        if let Some(counter) = counter(&mut self.counts, substate) {
+            *counter -= 1;
+        }
+        if substate.is_open() {
+            self.open_bytes -= u64::from(entry.length);
+        }
+    }
 }
 
 /// The counter of jobs in that substate.
-pub(super) fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
+fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
     Some(match substate {
         Substate::Free => return None,
         Substate::Fresh | Substate::Returned => &mut counts.ready,
@@ -125,11 +149,4 @@ pub(super) fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut
         Substate::Prepared => &mut counts.prepared,
         Substate::Expired => &mut counts.expired,
     })
-}
-
-/// Counts a row by its substate: for full scans.
-pub(super) fn count(counts: &mut JobCounts, row: &Row) {
-    if let Some(counter) = counter(counts, row.substate) {
-        *counter += 1;
-    }
 }

@@ -42,6 +42,15 @@ pub struct QueueUse<'a> {
     pub enqueued: u64,
 }
 
+/// Jobs of a queue that have not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct WaitingJobs {
+    /// Prepared, scheduled, ready and running ones.
+    pub jobs: u64,
+    /// Bytes of their entries: headers, options, payload.
+    pub bytes: u64,
+}
+
 /// A link that is up, with its subscriptions and leases.
 #[derive(Clone, Debug)]
 pub struct LinkUse<'a> {
@@ -134,6 +143,15 @@ impl State {
             jobs: queue.jobs(),
             enqueued: queue.enqueued,
         })
+    }
+
+    /// The jobs of a queue that have not ended.
+    ///
+    /// # Panics
+    /// For a number that this state never assigned.
+    pub fn waiting(&self, queue: QueueId) -> WaitingJobs {
+        let queue = &self.queues[queue.0 as usize];
+        WaitingJobs { jobs: queue.open_jobs(), bytes: queue.open_bytes }
     }
 
     /// How many jobs of each queue have died, ever, in the order of the queues' creation.

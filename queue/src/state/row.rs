@@ -94,6 +94,11 @@ impl Substate {
         Substate::ALL.get(usize::from(code)).copied()
     }
 
+    /// True of jobs that have not ended.
+    pub(super) fn is_open(self) -> bool {
+        self.state().is_some_and(|state| !state.is_end())
+    }
+
     /// True of ended jobs that are retained for a time, other than dead ones.
     pub(super) fn is_retained(self) -> bool {
         matches!(self, Substate::Completed | Substate::Cancelled | Substate::Expired)

@@ -7,7 +7,6 @@ use super::State;
 use super::checkpoints::Checkpoints;
 use super::history::Attempt;
 use super::prepared::Preparation;
-use super::queue::counter;
 use super::row::{NONE, Substate};
 use super::rows::Links;
 use crate::outcome::{Assignment, Outcomes, QueueId, RecordRef};
@@ -242,20 +241,16 @@ impl State {
     pub(super) fn set_substate(&mut self, slot: u32, substate: Substate) {
         let row = &mut self.rows[slot];
         row.substate = substate;
-        if let Some(counter) = counter(&mut self.queues[row.queue as usize].counts, substate) {
-            *counter += 1;
-        }
+        self.queues[row.queue as usize].enter(substate, row.entry);
     }
 
     pub(super) fn leave_substate(&mut self, slot: u32) {
         self.unwatch_expiry(slot);
         let row = &self.rows[slot];
         let (queue, substate, when, session) = (row.queue, row.substate, row.when, row.session);
-        let profile = row.profile;
+        let (profile, entry) = (row.profile, row.entry);
         let q = &mut self.queues[queue as usize];
-        if let Some(counter) = counter(&mut q.counts, substate) {
-            *counter -= 1;
-        }
+        q.leave(substate, entry);
         match substate {
             Substate::Free => {}
             Substate::Fresh | Substate::Returned => {

@@ -27,6 +27,10 @@ pub const VALUE_PLACEHOLDER_PATH: &str = "/sys/value";
 /// Replaces a path at which the policy does not let the client enqueue: the policy is not in the
 /// log. Jobs at this path are refused with [`Refusal::Forbidden`](crate::Refusal::Forbidden).
 pub const FORBIDDEN_PLACEHOLDER_PATH: &str = "/sys/forbidden";
+
+/// The same for a path where the client's quota is used up. Jobs at this path are refused with
+/// [`Refusal::OverQuota`](crate::Refusal::OverQuota).
+pub const OVER_QUOTA_PLACEHOLDER_PATH: &str = "/sys/quota";
 const ATOMIC: u8 = 1;
 /// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -215,11 +219,11 @@ impl EnqueueBatch {
     }
 
     /// Returns the batch with `placeholder` instead of every path for which `is_refused` returns
-    /// true. `None` if the batch would become too long.
+    /// true, which is asked for each once, in order. `None` if the batch would become too long.
     pub fn with_paths_replaced(
         &self,
         placeholder: &str,
-        is_refused: impl Fn(&Path) -> bool,
+        mut is_refused: impl FnMut(&Path) -> bool,
     ) -> Option<EnqueueBatch> {
         let placeholder = Path::new(placeholder).ok()?;
         let replace =

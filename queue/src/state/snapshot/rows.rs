@@ -5,7 +5,6 @@ use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader,
 use super::super::State;
 use super::super::prepared::Preparation;
 use super::super::profile::Profile;
-use super::super::queue::count;
 use super::super::row::{Row, Substate};
 use super::super::transition::SideRow;
 use super::{index, put_index};
@@ -27,7 +26,7 @@ impl State {
             }
             let priority = self.profiles.options(row.profile).priority;
             let q = &mut self.queues[queue as usize];
-            count(&mut q.counts, row);
+            q.enter(substate, row.entry);
             match substate {
                 Substate::Fresh => q.ready.restored_fresh(),
                 Substate::Returned => q.ready.add(&mut self.rows, priority, slot, substate),
