@@ -5,8 +5,9 @@ use crate::fields::{codes, fields};
 codes! {
     /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
     /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull),
-    /// [`OverQuota`](Refusal::OverQuota) and [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
-    /// others persist until the job or the publisher's configuration changes.
+    /// [`OverQuota`](Refusal::OverQuota) and [`QueueClosed`](Refusal::QueueClosed) are temporary:
+    /// try the same job again later. All others persist until the job or the publisher's
+    /// configuration changes.
     Refusal, "refusal" {
         /// Another job with a different payload has the same id. Use a new id.
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
