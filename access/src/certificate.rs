@@ -150,6 +150,7 @@ fn label(kind: NameKind) -> &'static str {
         NameKind::CommonName => "common name",
         NameKind::Token => "token",
         NameKind::Jwt => "JWT",
+        NameKind::Unix => "user",
     }
 }
 

@@ -34,12 +34,14 @@ pub struct Shown<'a> {
     pub credential: &'a [u8],
     /// True if no other machine or user can read the connection: TLS, or a Unix socket.
     pub is_private: bool,
+    /// The number of its user, as the kernel knows it of a Unix socket.
+    pub user: Option<u32>,
 }
 
 /// A client that was admitted.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Who it is; none without a certificate and a token.
+    /// Who it is; none without a certificate and a token, but over a Unix socket.
     pub identity: Option<Arc<Identity>>,
     /// What it may do.
     pub rights: Arc<Rights>,
@@ -258,7 +260,9 @@ impl AccessControl {
             let (identity, end_unix_ms) = identity_and_end(der)?;
             (identity, Proof::Certificate { end_unix_ms })
         } else {
-            (None, Proof::Nothing)
+            // A user stays what it is for as long as its process has the socket.
+            let of_user = |user: u32| Identity::new(NameKind::Unix, user.to_string());
+            (shown.user.map(of_user), Proof::Nothing)
         };
         self.admitted(&rules, identity, proof, now_unix_ms)
     }
@@ -499,10 +503,11 @@ mod tests {
     }
 
     fn shown(secret: &Secret) -> Shown<'_> {
-        Shown { certificate: None, credential: secret.text(), is_private: true }
+        Shown { certificate: None, credential: secret.text(), is_private: true, user: None }
     }
 
-    const NOTHING: Shown<'_> = Shown { certificate: None, credential: b"", is_private: true };
+    const NOTHING: Shown<'_> =
+        Shown { certificate: None, credential: b"", is_private: true, user: None };
 
     #[test]
     fn without_a_policy_everyone_may_do_everything() {
@@ -562,7 +567,12 @@ mod tests {
     fn a_token_that_is_refused_never_makes_way_for_a_certificate() {
         let der = certificate();
         let control = AccessControl::new(None, Some(token("a").0));
-        let with = |credential| Shown { certificate: Some(&der), credential, is_private: true };
+        let with = |credential| Shown {
+            certificate: Some(&der),
+            credential,
+            is_private: true,
+            user: None,
+        };
         assert!(control.admit(&with(b""), 0).is_ok());
         for credential in [b"x".as_slice(), Secret::from_random(&mut [9; 32]).text()] {
             let refused = control.admit(&with(credential), 0).unwrap_err();
@@ -582,16 +592,36 @@ mod tests {
     fn an_open_link_ends_with_its_certificate() {
         let der = certificate();
         let control = AccessControl::new(Some(policy("dns:*.test")), None);
-        let shown = Shown { certificate: Some(&der), credential: b"", is_private: true };
+        let shown =
+            Shown { certificate: Some(&der), credential: b"", is_private: true, user: None };
         // 2001-01-01, and the whole second in which it is still valid.
         let end = 978_307_200_000 + 1_000;
         let client = control.admit(&shown, end - 1).unwrap();
         assert_eq!(client.end_unix_ms(), Some(end));
         assert_eq!(client.identity.as_ref().unwrap().to_string(), "dns:a.test");
         assert_eq!(control.recheck(&client, end).unwrap_err(), AccessRefusal::CertificateExpired);
-        let damaged = Shown { certificate: Some(b"x"), credential: b"", is_private: true };
+        let damaged =
+            Shown { certificate: Some(b"x"), credential: b"", is_private: true, user: None };
         let refused = control.admit(&damaged, 0).unwrap_err();
         assert!(matches!(refused, AccessRefusal::Certificate(_)), "{refused}");
+    }
+
+    #[test]
+    fn a_user_of_a_unix_socket_is_known_by_its_number_unless_it_has_a_token() {
+        let control = AccessControl::new(Some(policy("unix:1000")), Some(token("a").0));
+        let local = Shown { user: Some(1000), ..NOTHING };
+        let client = control.admit(&local, 0).unwrap();
+        assert_eq!(client.identity.as_ref().unwrap().to_string(), "unix:1000");
+        assert!(client.end_unix_ms().is_none() && control.recheck(&client, u64::MAX).is_ok());
+        let refused = control.admit(&Shown { user: Some(0), ..NOTHING }, 0).unwrap_err();
+        assert_eq!(refused, AccessRefusal::NoRights("unix:0".parse().unwrap()));
+        let secret = token("a").1;
+        let refused = control.admit(&Shown { user: Some(1000), ..shown(&secret) }, 0).unwrap_err();
+        assert_eq!(refused, AccessRefusal::NoRights("token:a".parse().unwrap()));
+        control.replace(Some(policy("unix:100*")), None);
+        assert!(control.admit(&local, 0).is_ok());
+        let rule = "[[allow]]\nwho = ['unix:ann']\ndo = ['work']\npaths = ['/a']\n";
+        assert!(Policy::parse(rule).unwrap_err().to_string().contains("unix:UID"));
     }
 
     #[test]
@@ -641,6 +671,7 @@ mod tests {
             credential: jwt.trim_end().as_bytes(),
             certificate: None,
             is_private: true,
+            user: None,
         });
         assert_eq!(control.admit(&both, 0).unwrap_err(), AccessRefusal::NoJwt);
         let changes = control.replace_jwt(Some(issuer(keys)));
@@ -665,7 +696,8 @@ mod tests {
         assert_eq!(refused, AccessRefusal::TokenInTheClear);
         let der = certificate();
         let damaged = [both.credential, b"A"].concat();
-        let shown = Shown { credential: &damaged, certificate: Some(&der), is_private: true };
+        let shown =
+            Shown { credential: &damaged, certificate: Some(&der), is_private: true, user: None };
         let refused = control.admit(&shown, now).unwrap_err();
         assert!(matches!(refused, AccessRefusal::Jwt(_)), "{refused}");
 

@@ -35,12 +35,20 @@ pub enum NameKind {
     Token,
     /// `jwt:`, the subject of a JWT.
     Jwt,
+    /// `unix:`, the number of the user whose process has connected over a Unix socket.
+    Unix,
 }
 
 impl NameKind {
     /// All kinds.
-    pub const ALL: [NameKind; 5] =
-        [NameKind::Uri, NameKind::Dns, NameKind::CommonName, NameKind::Token, NameKind::Jwt];
+    pub const ALL: [NameKind; 6] = [
+        NameKind::Uri,
+        NameKind::Dns,
+        NameKind::CommonName,
+        NameKind::Token,
+        NameKind::Jwt,
+        NameKind::Unix,
+    ];
 
     /// The text before the colon.
     pub fn prefix(self) -> &'static str {
@@ -50,6 +58,7 @@ impl NameKind {
             NameKind::CommonName => "cn",
             NameKind::Token => "token",
             NameKind::Jwt => "jwt",
+            NameKind::Unix => "unix",
         }
     }
 
@@ -58,9 +67,11 @@ impl NameKind {
     pub(crate) fn normal(self, name: &str) -> String {
         match self {
             NameKind::Dns => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
-            NameKind::Uri | NameKind::CommonName | NameKind::Token | NameKind::Jwt => {
-                name.to_owned()
-            }
+            NameKind::Uri
+            | NameKind::CommonName
+            | NameKind::Token
+            | NameKind::Jwt
+            | NameKind::Unix => name.to_owned(),
         }
     }
 
@@ -69,6 +80,7 @@ impl NameKind {
         let fits = |c: char| match self {
             NameKind::Token | NameKind::Dns => c.is_ascii_alphanumeric() || "-_.*".contains(c),
             NameKind::Uri => c.is_ascii_graphic(),
+            NameKind::Unix => c.is_ascii_digit() || c == '*',
             NameKind::CommonName | NameKind::Jwt => !c.is_control(),
         };
         pattern.trim() == pattern && pattern.chars().all(fits)
@@ -80,8 +92,8 @@ impl NameKind {
 pub enum IdentityTextError {
     /// It has no known kind.
     #[error(
-        "{0:?} does not begin with a kind of name; write uri:NAME, dns:NAME, cn:NAME, token:NAME \
-         or jwt:NAME"
+        "{0:?} does not begin with a kind of name; write uri:NAME, dns:NAME, cn:NAME, \
+         token:NAME, jwt:NAME or unix:UID"
     )]
     Kind(String),
     /// The name is empty, too long or contains a control character.

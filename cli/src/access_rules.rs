@@ -270,7 +270,7 @@ mod tests {
         /// Whether the token's client may do an action; an error if it is refused.
         fn may(&self, action: Action) -> Result<bool, String> {
             let credential = self.secret.text();
-            let shown = Shown { certificate: None, credential, is_private: true };
+            let shown = Shown { certificate: None, credential, is_private: true, user: None };
             let client = self.rules.control.admit(&shown, 0).map_err(|why| why.to_string())?;
             let who: Identity = "token:shop".parse().unwrap();
             assert_eq!(client.identity.as_deref(), Some(&who));
@@ -330,7 +330,7 @@ mod tests {
         case.rules = AccessRules::load(&config).unwrap();
         let admitted = || {
             let credential = jwt.trim_end().as_bytes();
-            let shown = Shown { certificate: None, credential, is_private: true };
+            let shown = Shown { certificate: None, credential, is_private: true, user: None };
             let client = case.rules.control.admit(&shown, 1_800_000_000_000);
             client.map(|client| client.identity.unwrap().to_string()).map_err(|why| why.to_string())
         };

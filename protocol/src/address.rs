@@ -6,20 +6,26 @@ use std::str::FromStr;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
-use crate::limits::HOST_BYTES_MAX;
+use crate::limits::{HOST_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
+use crate::socket_path::{NotASocketPath, SocketPath};
 
 /// Longest label of a host name, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// An IP address or a host name, each with a port. `10.0.0.1:4780`, `[::1]:4780`,
-/// `jobs-1.example:4780`.
+/// An IP address or a host name, each with a port, or a Unix socket. `10.0.0.1:4780`, `[::1]:4780`,
+/// `jobs-1.example:4780`, `unix:/run/longshore/publisher.sock`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Address {
     /// An IP address and a port.
     Ip(SocketAddr),
     /// A host name and a port.
     Host(HostAddress),
+    /// A Unix socket of the same machine.
+    Unix(SocketPath),
 }
+
+/// How the text of a Unix socket's address begins.
+const UNIX: &str = "unix:";
 
 /// A host name, which is resolved again for every dial, and a port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,6 +40,9 @@ pub enum AddressError {
     /// There is no port.
     #[error("`{0}` has no port; write HOST:PORT or IP:PORT")]
     NoPort(String),
+    /// After `unix:` there is no path of a socket.
+    #[error(transparent)]
+    BadPath(#[from] NotASocketPath),
     /// The host is neither an IP address nor a host name.
     #[error(
         "`{0}` is neither an IP address nor a host name: a name has 1 to {HOST_BYTES_MAX} bytes in \
@@ -59,19 +68,20 @@ impl HostAddress {
 }
 
 impl Address {
-    /// The port.
-    pub fn port(&self) -> u16 {
+    /// The port; none of a Unix socket.
+    pub fn port(&self) -> Option<u16> {
         match self {
-            Address::Ip(address) => address.port(),
-            Address::Host(host) => host.port,
+            Address::Ip(address) => Some(address.port()),
+            Address::Host(host) => Some(host.port),
+            Address::Unix(_) => None,
         }
     }
 
-    /// Returns the IP address, or `None` for a host name.
+    /// Returns the IP address, or `None` for another address.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Ip(address) => Some(address.ip()),
-            Address::Host(_) => None,
+            Address::Host(_) | Address::Unix(_) => None,
         }
     }
 }
@@ -101,6 +111,7 @@ impl fmt::Display for Address {
         match self {
             Address::Ip(address) => address.fmt(f),
             Address::Host(host) => host.fmt(f),
+            Address::Unix(path) => write!(f, "{UNIX}{path}"),
         }
     }
 }
@@ -109,6 +120,9 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return Ok(Address::Unix(path.parse()?));
+        }
         if let Ok(address) = text.parse() {
             return Ok(Address::Ip(address));
         }
@@ -131,7 +145,7 @@ impl<I: Into<IpAddr>> From<(I, u16)> for Address {
 }
 
 /// Layout: a byte 4 or 6 and the IP address, or a byte 0 and the host name; then the port in
-/// network order.
+/// network order. Or a byte 1 and the path of a Unix socket.
 impl Encode for Address {
     fn encode(&self, out: &mut FrameWriter) {
         match self {
@@ -147,8 +161,14 @@ impl Encode for Address {
                 out.u8(0);
                 out.string(&host.name);
             }
+            Address::Unix(path) => {
+                out.u8(1);
+                out.string(path.as_str());
+            }
         }
-        out.put(&self.port().to_be_bytes());
+        if let Some(port) = self.port() {
+            out.put(&port.to_be_bytes());
+        }
     }
 }
 
@@ -162,6 +182,11 @@ impl Decode for Address {
                 let invalid = r.invalid("host name");
                 let name = r.string("host name", HOST_BYTES_MAX)?;
                 return HostAddress::new(&name, port(r)?).map(Address::Host).map_err(|_| invalid);
+            }
+            1 => {
+                let invalid = r.invalid("path of a socket");
+                let path = r.string("path of a socket", SOCKET_PATH_BYTES_MAX)?;
+                return path.parse().map(Address::Unix).map_err(|_| invalid);
             }
             _ => return Err(invalid),
         };
@@ -179,7 +204,9 @@ mod tests {
 
     #[test]
     fn parses_ip_addresses_and_host_names_with_ports() {
-        for text in ["10.0.0.1:80", "[::1]:4780", "a:1", "jobs-1.example.:4780", "a_b.c3:65535"] {
+        for text in
+            ["10.0.0.1:80", "[::1]:4780", "a:1", "jobs-1.example.:4780", "a_b.c3:65535", "unix:/a"]
+        {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
         let host = |text: &str| matches!(text.parse(), Ok(Address::Host(_)));

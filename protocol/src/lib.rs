@@ -22,6 +22,7 @@ pub mod path_set;
 pub mod publisher_info;
 pub mod runs;
 pub mod settings;
+pub mod socket_path;
 pub mod terms;
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub use path_set::PathSet;
 pub use publisher_info::{PublisherInfo, PublisherInfoError};
 pub use runs::Runs;
 pub use settings::QueueSettings;
+pub use socket_path::{NotASocketPath, SocketPath};
 pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
 pub use tls_name::{NotATlsName, TlsName};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_access::AccessControl;
-use longshore_protocol::{Address, Durability, LinkTiming, Path, Terms, TlsName};
+use longshore_protocol::{Address, Durability, LinkTiming, Path, SocketPath, Terms, TlsName};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use longshore_resolver::{CheckedTerms, Cluster, TermsError};
 use longshore_transport::{AuditLog, FrameBudget, TlsAcceptor};
@@ -24,7 +24,11 @@ pub struct PublisherOptions {
     /// The address that it listens on; port 0 picks a free one. Port 0 of 127.0.0.1 by default.
     /// Other machines need TLS, or [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// The addresses that others dial, IP addresses or host names; empty for the listen address.
+    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
+    /// they have a token. Its owner and its group may connect. None by default.
+    pub listen_unix: Option<SocketPath>,
+    /// The addresses that others dial, IP addresses, host names or Unix sockets; empty for those
+    /// that it listens on.
     /// Required if it listens on all addresses (`0.0.0.0`).
     pub advertise: Vec<Address>,
     /// The name in its certificate that clients expect, whatever the address that they dial; none
@@ -169,6 +173,7 @@ impl PublisherOptions {
             data: data.into(),
             name: "publisher".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            listen_unix: None,
             advertise: Vec::new(),
             tls_name: None,
             paths: Vec::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_protocol::{
-    Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
+    Address, Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
 };
 use longshore_queue::{
     Clock, ClockSource, CutTail, Dropped, LostPayloads, Opened, Rules, START_PATHS_MAX, Secret,
@@ -120,6 +120,7 @@ impl Publisher {
                     PublisherOptions::default_value_connections(options.connections_max),
                 )),
                 insecure: options.insecure,
+                unix: options.listen_unix.clone(),
                 cluster: options.cluster_name(),
                 tls: options.tls.clone(),
                 access_control: options.access_control.clone(),
@@ -128,7 +129,8 @@ impl Publisher {
             };
         let listener = Listener::bind(options.listen, info, listener_options).await?;
         let addresses = if options.advertise.is_empty() {
-            vec![listener.local_address().into()]
+            let unix = options.listen_unix.clone().map(Address::Unix);
+            [listener.local_address().into()].into_iter().chain(unix).collect()
         } else {
             options.advertise.clone()
         };

@@ -1,14 +1,13 @@
 //! A client's link to one replica, or the attempt to open it: shared by the tasks of both clients.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Instant;
 
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
-use longshore_protocol::{Handshake, Role, SessionId, check_name};
-use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial, lookup};
+use longshore_protocol::{Address, AddressError, Handshake, Role, SessionId, check_name};
+use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial, dial_unix, lookup};
 use tokio::time::{sleep_until, timeout};
 
 use crate::cluster::{Cluster, link_timing};
@@ -119,13 +118,17 @@ pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, Stri
 }
 
 /// A caller whose name no replica accepts causes no lookup.
-async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<SocketAddr>, String> {
+async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<Address>, String> {
     check_name(&caller.name).map_err(|error| error.to_string())?;
+    if replica.starts_with("unix:") {
+        return Ok(vec![replica.parse().map_err(|why: AddressError| why.to_string())?]);
+    }
     let found = lookup(replica, caller.cluster.timing.connect_timeout).await;
-    found.map_err(|error| error.to_string())
+    let found = found.map_err(|error| error.to_string())?;
+    Ok(found.into_iter().map(Address::Ip).collect())
 }
 
-async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link, String> {
+async fn connect_any(caller: &Caller, addresses: Vec<Address>) -> Result<Link, String> {
     let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
@@ -138,7 +141,13 @@ async fn connect_any(caller: &Caller, addresses: Vec<SocketAddr>) -> Result<Link
     let handshake = Handshake::new(caller.role, caller.session, caller.name.clone(), link_timing);
     let mut failures = Vec::new();
     for address in addresses {
-        match dial(address, &handshake, &options).await {
+        let dialled = match &address {
+            Address::Ip(ip) => dial(*ip, &handshake, &options).await,
+            Address::Unix(path) => dial_unix(path, &handshake, &options).await,
+            // It was resolved.
+            Address::Host(_) => continue,
+        };
+        match dialled {
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
                 // A publisher serves tools, too, but would close the link at the first question.
                 Some(publisher) => failures.push(format!(
@@ -181,7 +190,7 @@ pub(crate) async fn ask_one<T>(
 
 async fn ask_at<T>(
     caller: &Caller,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     question: &ToReplica,
     mut take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
 ) -> Result<T, String> {
@@ -216,6 +225,7 @@ async fn ask_at<T>(
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::time::Duration;
 
     use longshore_protocol::ResolverTiming;
@@ -244,10 +254,10 @@ mod tests {
         let mut silent = Vec::new();
         for _ in 0..4 {
             let listener = TcpListener::bind(local()).await.unwrap();
-            addresses.push(listener.local_addr().unwrap());
+            addresses.push(listener.local_addr().unwrap().into());
             silent.push(listener);
         }
-        addresses.push(right);
+        addresses.push(right.into());
         let session = SessionId([1; 16]);
         let caller = Caller { cluster, role: Role::ResolverReader, session, name: "test".into() };
         let question = ToReplica::Status { id: 1 };

@@ -31,6 +31,7 @@ use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
 use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
 use crate::link::{Link, LinkPlace, LinkTerms, Peer};
+use crate::listener::Accepted;
 use crate::liveness::HeartbeatSchedule;
 use crate::log_limit::LogLimit;
 use crate::negotiation::{self, OfferedTerms, Refused, ServerInfo};
@@ -134,14 +135,18 @@ impl Admission {
     /// Starts the handshake of one connection, and returns the rest of it if that takes time.
     pub(crate) fn start_handshake(
         self: &Arc<Self>,
-        stream: TcpStream,
-        peer: SocketAddr,
+        Accepted { stream, peer, user }: Accepted,
     ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        if let Err(error) = open_options(&stream) {
-            self.not_accepted(peer, &error.to_string());
-            return None;
-        }
-        let connection = Connection::plain(stream);
+        let connection = match user {
+            Some(user) => Connection::unix(stream, user),
+            None => {
+                if let Err(error) = open_options(&stream) {
+                    self.not_accepted(peer, &error.to_string());
+                    return None;
+                }
+                Connection::plain(stream)
+            }
+        };
         if self.handshakes.make_room(peer.ip(), |pending| self.displaced(&pending)) {
             let pending = PendingConnection {
                 raw: connection.raw.clone(),
@@ -287,7 +292,8 @@ impl Admission {
         let shown = Shown {
             certificate: connection.peer_certificate.as_deref(),
             credential: &handshake.credential.0,
-            is_private: self.options.tls.is_some(),
+            is_private: self.options.tls.is_some() || connection.user.is_some(),
+            user: connection.user,
         };
         let admitted = self.authorization.admit(&shown, address.ip());
         let (client, registration) = admitted.map_err(|why| {
@@ -319,6 +325,7 @@ impl Admission {
 
     async fn secure(&self, connection: Connection) -> io::Result<Connection> {
         match &self.options.tls {
+            Some(_) if connection.user.is_some() => Ok(connection),
             None => Ok(connection),
             Some(tls) => connection.tls(|stream| tls.accept(stream)).await,
         }

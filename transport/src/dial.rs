@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::limits::CLUSTER_BYTES_MAX;
 use longshore_protocol::{
-    Address, Handshake, HandshakeAnswer, HandshakeRefusal, NameError, PublisherId, Welcome,
-    check_name,
+    Address, Handshake, HandshakeAnswer, HandshakeRefusal, NameError, PublisherId, SocketPath,
+    Welcome, check_name,
 };
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -22,6 +22,7 @@ use crate::oldest_command::OldestCommand;
 use crate::options::LinkOptions;
 use crate::socket::{Connection, open_options};
 use crate::token::TokenError;
+use crate::unix_socket::{self, LOCAL_PEER};
 
 /// Why a dial failed. All but [`Name`](DialError::Name), [`ClusterName`](DialError::ClusterName),
 /// [`Refused`](DialError::Refused) with `WrongRole` or `WrongCluster`,
@@ -49,7 +50,7 @@ pub enum DialError {
     #[error("{address} is not dialled: a token is sent over TLS only; set TLS, or take no token")]
     TokenWithoutTls {
         /// The address.
-        address: SocketAddr,
+        address: Address,
     },
     /// None of the publisher's addresses could be dialled.
     #[error("{}", describe_failures(.0))]
@@ -58,7 +59,7 @@ pub enum DialError {
     #[error("{address} is publisher {}, not {}", found.prefix(), expected.prefix())]
     UnexpectedPublisher {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The publisher that answered.
         found: PublisherId,
         /// The publisher that was dialled.
@@ -68,7 +69,7 @@ pub enum DialError {
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The system's error.
         source: io::Error,
     },
@@ -76,7 +77,7 @@ pub enum DialError {
     #[error("cannot connect to {address}: no answer within {after:?}")]
     ConnectTimeout {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The connect timeout.
         after: Duration,
     },
@@ -85,7 +86,7 @@ pub enum DialError {
     #[error("{address} accepted the connection but did not finish the handshake within {after:?}")]
     HandshakeTimeout {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The handshake timeout.
         after: Duration,
     },
@@ -93,7 +94,7 @@ pub enum DialError {
     #[error("{address} does not speak Longshore's protocol: {detail}")]
     NotLongshore {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// What was received instead.
         detail: String,
     },
@@ -101,7 +102,7 @@ pub enum DialError {
     #[error("{address} refused the link: {reason}")]
     Refused {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// For programs; never `Version`.
         code: HandshakeRefusal,
         /// For people.
@@ -111,7 +112,7 @@ pub enum DialError {
     #[error("{address} speaks no common protocol version: {reason}")]
     Version {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// Both ranges.
         reason: String,
     },
@@ -119,7 +120,7 @@ pub enum DialError {
     #[error("TLS with {address} failed: {source}")]
     Tls {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The error of rustls.
         source: io::Error,
     },
@@ -127,7 +128,7 @@ pub enum DialError {
     #[error("the connection to {address} broke during the handshake: {source}")]
     Io {
         /// The dialled address.
-        address: SocketAddr,
+        address: Address,
         /// The system's error.
         source: io::Error,
     },
@@ -136,7 +137,7 @@ pub enum DialError {
 /// The reason for each address; the reasons of IP addresses do not name the host they belong to.
 fn describe_failures(failures: &[(Address, DialError)]) -> String {
     let line = |(address, error): &(Address, DialError)| match (address, error) {
-        (Address::Ip(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
+        (Address::Ip(_) | Address::Unix(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
         (Address::Host(host), _) => format!("{host}: {error}"),
     };
     failures.iter().map(line).collect::<Vec<_>>().join("; ")
@@ -154,12 +155,48 @@ pub async fn dial(
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     check_name(&handshake.name)?;
-    dial_ip(address, None, handshake, options).await
+    dial_endpoint(Endpoint::Tcp(address), None, handshake, options).await
+}
+
+/// The same over a Unix socket of this machine, without TLS: the token is shown, too.
+pub async fn dial_unix(
+    path: &SocketPath,
+    handshake: &Handshake,
+    options: &LinkOptions,
+) -> Result<Link, DialError> {
+    check_name(&handshake.name)?;
+    dial_endpoint(Endpoint::Unix(path), None, handshake, options).await
+}
+
+/// Where a connection is made.
+#[derive(Clone, Copy)]
+pub(crate) enum Endpoint<'a> {
+    Tcp(SocketAddr),
+    Unix(&'a SocketPath),
+}
+
+impl Endpoint<'_> {
+    /// The link's peer address.
+    fn peer(self) -> SocketAddr {
+        match self {
+            Endpoint::Tcp(address) => address,
+            Endpoint::Unix(_) => LOCAL_PEER,
+        }
+    }
+}
+
+impl From<Endpoint<'_>> for Address {
+    fn from(endpoint: Endpoint<'_>) -> Address {
+        match endpoint {
+            Endpoint::Tcp(address) => Address::Ip(address),
+            Endpoint::Unix(path) => Address::Unix(path.clone()),
+        }
+    }
 }
 
 /// The same; with TLS the certificate has to contain `tls_name`, without one the address.
-pub(crate) async fn dial_ip(
-    address: SocketAddr,
+pub(crate) async fn dial_endpoint(
+    address: Endpoint<'_>,
     tls_name: Option<&str>,
     handshake: &Handshake,
     options: &LinkOptions,
@@ -172,8 +209,8 @@ pub(crate) async fn dial_ip(
         }
         handshake.cluster.clone_from(cluster);
         if let Some(token) = token {
-            if tls.is_none() {
-                return Err(DialError::TokenWithoutTls { address });
+            if tls.is_none() && matches!(address, Endpoint::Tcp(_)) {
+                return Err(DialError::TokenWithoutTls { address: address.into() });
             }
             handshake.credential = token.credential().await?;
         }
@@ -186,16 +223,26 @@ pub(crate) async fn dial_ip(
     .await
     {
         Ok(link) => link,
-        Err(_) => Err(DialError::HandshakeTimeout { address, after: options.handshake_timeout }),
+        Err(_) => Err(DialError::HandshakeTimeout {
+            address: address.into(),
+            after: options.handshake_timeout,
+        }),
     }
 }
 
-async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, DialError> {
-    let failed = |source| DialError::Connect { address, source };
-    let stream = match timeout(limit, TcpStream::connect(address)).await {
-        Ok(stream) => stream.map_err(failed)?,
-        Err(_) => return Err(DialError::ConnectTimeout { address, after: limit }),
+async fn connect(address: Endpoint<'_>, limit: Duration) -> Result<TcpStream, DialError> {
+    let failed = |source| DialError::Connect { address: address.into(), source };
+    let connecting = async {
+        match address {
+            Endpoint::Tcp(address) => TcpStream::connect(address).await,
+            Endpoint::Unix(path) => unix_socket::connect(path).await,
+        }
     };
+    let stream = match timeout(limit, connecting).await {
+        Ok(stream) => stream.map_err(failed)?,
+        Err(_) => return Err(DialError::ConnectTimeout { address: address.into(), after: limit }),
+    };
+    let Endpoint::Tcp(address) = address else { return Ok(stream) };
     // If nothing listens on a local port, TCP may by chance dial from that very port and connect to
     // itself, which would also prevent the listener from binding it again.
     if stream.local_addr().map_err(failed)? == address {
@@ -207,16 +254,19 @@ async fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream, Dial
 
 async fn exchange_handshakes(
     stream: TcpStream,
-    address: SocketAddr,
+    address: Endpoint<'_>,
     tls_name: Option<&str>,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let mut connection = Connection::plain(stream);
     let tls = options.access.as_ref().and_then(|access| access.tls.as_ref());
+    let tls = tls.filter(|_| matches!(address, Endpoint::Tcp(_)));
     if let Some(tls) = tls {
-        let secured = connection.tls(|stream| tls.connect(address, tls_name, stream)).await;
-        connection = secured.map_err(|source| DialError::Tls { address, source })?;
+        let peer = address.peer();
+        let secured = connection.tls(|stream| tls.connect(peer, tls_name, stream)).await;
+        connection =
+            secured.map_err(|source| DialError::Tls { address: address.into(), source })?;
     }
     // A busy server may have answered and closed before it read the handshake: its answer explains
     // more than the write error.
@@ -224,15 +274,15 @@ async fn exchange_handshakes(
     let welcome = match handshake::read_answer(&mut connection).await {
         Ok(HandshakeAnswer::Welcome(welcome)) => check(welcome, handshake, address)?,
         Ok(HandshakeAnswer::Refused { code: HandshakeRefusal::Version, reason }) => {
-            return Err(DialError::Version { address, reason });
+            return Err(DialError::Version { address: address.into(), reason });
         }
         Ok(HandshakeAnswer::Refused { code, reason }) => {
-            return Err(DialError::Refused { address, code, reason });
+            return Err(DialError::Refused { address: address.into(), code, reason });
         }
         Err(error) => return Err(no_answer(address, written.err(), error, tls.is_some())),
     };
     let terms = LinkTerms {
-        peer_address: address,
+        peer_address: address.peer(),
         version: welcome.version,
         timing: welcome.timing,
         schedule: None,
@@ -252,13 +302,13 @@ async fn exchange_handshakes(
 fn check(
     mut welcome: Welcome,
     handshake: &Handshake,
-    address: SocketAddr,
+    address: Endpoint<'_>,
 ) -> Result<Welcome, DialError> {
     let (min, max) =
         (handshake.version_min.max(VERSION_MIN), handshake.version_max.min(VERSION_MAX));
     if !(min..=max).contains(&welcome.version) {
         let reason = format!("it chose {}; {min} to {max} were offered", welcome.version);
-        return Err(DialError::Version { address, reason });
+        return Err(DialError::Version { address: address.into(), reason });
     }
     // The offered timing is an upper bound, whatever the answer contains.
     welcome.timing = clamped_timing(welcome.timing.agreed(handshake.timing));
@@ -267,26 +317,28 @@ fn check(
 }
 
 fn no_answer(
-    address: SocketAddr,
+    address: Endpoint<'_>,
     write_error: Option<io::Error>,
     error: HandshakeError,
     tls: bool,
 ) -> DialError {
     match (error, write_error) {
         (HandshakeError::Io(source), _) if tls && source.get_ref().is_some() => {
-            DialError::Tls { address, source }
+            DialError::Tls { address: address.into(), source }
         }
         (HandshakeError::Closed, Some(source)) | (HandshakeError::Io(source), _) => {
-            DialError::Io { address, source }
+            DialError::Io { address: address.into(), source }
         }
         (HandshakeError::Closed, None) => {
-            DialError::Io { address, source: io::ErrorKind::UnexpectedEof.into() }
+            DialError::Io { address: address.into(), source: io::ErrorKind::UnexpectedEof.into() }
         }
         // A TLS record: alert (0x15) or handshake (0x16), version 3.x.
         (HandshakeError::Magic([0x15 | 0x16, 3, ..]), _) => DialError::NotLongshore {
-            address,
+            address: address.into(),
             detail: "it speaks TLS; dial it with a certificate authority".into(),
         },
-        (error, _) => DialError::NotLongshore { address, detail: error.to_string() },
+        (error, _) => {
+            DialError::NotLongshore { address: address.into(), detail: error.to_string() }
+        }
     }
 }

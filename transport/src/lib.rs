@@ -77,6 +77,7 @@ mod socket;
 mod tls;
 mod tls_error;
 mod token;
+mod unix_socket;
 mod write_stalls;
 
 pub use access::Access;
@@ -86,7 +87,7 @@ pub use audit::{
 };
 pub use backoff::{RETRY_STEP, RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 pub use budget::FrameBudget;
-pub use dial::{DialError, dial};
+pub use dial::{DialError, dial, dial_unix};
 pub use link::{Link, Peer};
 pub use link_end::LinkEnd;
 pub use listener::{BindError, Listener, SlotsHandle};

@@ -8,11 +8,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use longshore_protocol::SocketPath;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, yield_now};
@@ -25,11 +26,12 @@ use crate::link::Link;
 use crate::negotiation::ServerInfo;
 use crate::options::ListenerOptions;
 use crate::slots::ReservedSlots;
+use crate::unix_socket::{LOCAL_PEER, UnixSocket};
 
 /// Connections that the kernel queues for this process before it accepts them; the system may allow
 /// fewer. Beyond it the kernel ignores diallers, which try again only a second later: thousands at
 /// once have to fit.
-const BACKLOG: u32 = 4_096;
+pub(crate) const BACKLOG: u32 = 4_096;
 /// The first wait after the system had no descriptor or memory for a connection; it doubles.
 const ACCEPT_WAIT_MIN: Duration = Duration::from_millis(10);
 /// The longest such wait.
@@ -77,6 +79,22 @@ pub enum BindError {
         /// The address to listen on.
         address: SocketAddr,
     },
+    /// There is something else at the path of its Unix socket.
+    #[error("{path} {why}; stop that process, or choose another path")]
+    UnixInUse {
+        /// The path.
+        path: SocketPath,
+        /// What it is.
+        why: &'static str,
+    },
+    /// The Unix socket cannot be made.
+    #[error("cannot listen on the Unix socket {path}: {source}; its folder has to exist")]
+    Unix {
+        /// The path.
+        path: SocketPath,
+        /// The system's error.
+        source: io::Error,
+    },
     /// Any other error.
     #[error("cannot listen on {address}: {source}")]
     Io {
@@ -110,11 +128,13 @@ impl Listener {
         }
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
+        let unix = options.unix.as_ref().map(UnixSocket::bind).transpose()?;
         let budget = affordable(&options, options.connections_max, local_address);
         // As large as the limit of links; it fills only if links end faster than they are accepted.
         let (ready, links) = mpsc::channel(budget.links.max(1));
         let admission = Arc::new(Admission::new(info, options, budget, ready));
-        let accepting = tokio::spawn(accept_all(listener, admission.clone(), Reserve::new()));
+        let sockets = Sockets { tcp: listener, unix, unix_first: false };
+        let accepting = tokio::spawn(accept_all(sockets, admission.clone(), Reserve::new()));
         let authorizing = tokio::spawn(admission.authorization().clone().run());
         Ok(Listener { local_address, links, admission, accepting, authorizing })
     }
@@ -243,9 +263,9 @@ fn affordable(options: &ListenerOptions, links: usize, address: SocketAddr) -> D
     budget
 }
 
-async fn accept_all(listener: TcpListener, admission: Arc<Admission>, reserve: Reserve) {
+async fn accept_all(sockets: Sockets, admission: Arc<Admission>, reserve: Reserve) {
     let wait = ACCEPT_WAIT_MIN;
-    let mut accepting = Accepting { listener, admission, reserve, wait, rest_until: None };
+    let mut accepting = Accepting { sockets, admission, reserve, wait, rest_until: None };
     // Handshakes end with the listener.
     let mut under_way = FuturesUnordered::new();
     let mut slice = Instant::now();
@@ -268,9 +288,49 @@ async fn unless_it_panics(what: impl Future<Output = ()>) {
     }
 }
 
+/// The sockets of a listener.
+struct Sockets {
+    tcp: TcpListener,
+    unix: Option<UnixSocket>,
+    /// Which comes first takes turns, so that a flood at one keeps nobody from the other.
+    unix_first: bool,
+}
+
+/// A connection that was accepted.
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Of a Unix socket: the number of its user.
+    pub(crate) user: Option<u32>,
+}
+
+impl Sockets {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        self.unix_first = !self.unix_first;
+        for is_unix in [self.unix_first, !self.unix_first] {
+            let polled =
+                match &self.unix {
+                    Some(unix) if is_unix => unix.poll_accept(cx).map_ok(|(stream, user)| {
+                        Accepted { stream, peer: LOCAL_PEER, user: Some(user) }
+                    }),
+                    None if is_unix => Poll::Pending,
+                    _ => self.tcp.poll_accept(cx).map_ok(|(stream, peer)| Accepted {
+                        stream,
+                        peer,
+                        user: None,
+                    }),
+                };
+            if polled.is_ready() {
+                return polled;
+            }
+        }
+        Poll::Pending
+    }
+}
+
 /// The accept loop's state.
 struct Accepting {
-    listener: TcpListener,
+    sockets: Sockets,
     admission: Arc<Admission>,
     reserve: Reserve,
     /// The wait after the next failure.
@@ -285,21 +345,21 @@ impl Accepting {
             sleep_until(until).await;
             self.rest_until = None;
         }
-        let mut accepted = Some(self.listener.accept().await);
+        let mut accepted = Some(poll_fn(|cx| self.sockets.poll_accept(cx)).await);
         let out_of_files = matches!(&accepted, Some(Err(error)) if descriptors::none_left(error));
         if out_of_files && self.reserve.give() {
-            accepted = accept_now(&self.listener).await;
+            accepted = accept_now(&mut self.sockets).await;
         }
         let mut met = None;
         match accepted {
             // It was closed meanwhile.
             None => {}
-            Some(Ok((stream, peer))) if out_of_files => {
+            Some(Ok(Accepted { stream, peer, .. })) if out_of_files => {
                 self.admission.refuse_for_descriptors(stream, peer)
             }
-            Some(Ok((stream, peer))) => {
+            Some(Ok(accepted)) => {
                 self.wait = ACCEPT_WAIT_MIN;
-                met = self.admission.start_handshake(stream, peer);
+                met = self.admission.start_handshake(accepted);
             }
             Some(Err(error)) if is_of_one_connection(&error) => {}
             Some(Err(error)) => {
@@ -320,8 +380,8 @@ impl Accepting {
 }
 
 /// A connection, or the error, if one is ready without waiting.
-async fn accept_now(listener: &TcpListener) -> Option<io::Result<(TcpStream, SocketAddr)>> {
-    poll_fn(|cx| match listener.poll_accept(cx) {
+async fn accept_now(sockets: &mut Sockets) -> Option<io::Result<Accepted>> {
+    poll_fn(|cx| match sockets.poll_accept(cx) {
         Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
         Poll::Pending => Poll::Ready(None),
     })

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longshore_access::AccessControl;
-use longshore_protocol::LinkTiming;
 use longshore_protocol::handshake::FEATURES;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
+use longshore_protocol::{LinkTiming, SocketPath};
 
 use crate::access::Access;
 use crate::audit::AuditLog;
@@ -129,6 +129,9 @@ pub struct ListenerOptions {
     pub audit: AuditLog,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
+    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
+    /// they have a token. Its owner and its group may connect. None by default.
+    pub unix: Option<SocketPath>,
 }
 
 impl Default for ListenerOptions {
@@ -156,6 +159,7 @@ impl Default for ListenerOptions {
             access_control: AccessControl::default(),
             audit: AuditLog::default(),
             insecure: false,
+            unix: None,
         }
     }
 }

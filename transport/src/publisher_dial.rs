@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore_protocol::{Address, Handshake, PublisherId, PublisherInfo, check_name};
 use parking_lot::Mutex;
 
-use crate::dial::{DialError, dial_ip};
+use crate::dial::{DialError, Endpoint, dial_endpoint};
 use crate::link::Link;
 use crate::lookup::{LookupError, lookup};
 use crate::options::LinkOptions;
@@ -21,7 +21,8 @@ pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 /// Dials a publisher at the IP address where it answered last, and then at each of its addresses.
 /// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
 /// tried in the order in which the system returns them. An IP address at which another publisher
-/// answers is skipped. With TLS the certificate has to contain the publisher's TLS name, or without
+/// answers is skipped. Without TLS its Unix sockets come first, wherever they are: on another
+/// machine there is none, or another publisher answers. With TLS the certificate has to contain the publisher's TLS name, or without
 /// one the host name or IP address, unless the options name another.
 pub async fn dial_publisher(
     publisher: &PublisherInfo,
@@ -46,16 +47,27 @@ where
 {
     check_name(&handshake.name)?;
     let mut failures = Vec::new();
+    let has_tls = options.access.as_ref().is_some_and(|access| access.tls.is_some());
+    // Nothing proves who listens on a socket: a client that requires TLS uses none that a directory
+    // names.
+    for address in publisher.addresses.iter().filter(|_| !has_tls) {
+        let Address::Unix(path) = address else { continue };
+        match dial_one(publisher, address, Endpoint::Unix(path), handshake, options).await {
+            Ok(link) => return Ok(link),
+            Err(error) => failures.push((address.clone(), error)),
+        }
+    }
     // An address that is advertised no longer may belong to another publisher by now.
     let known = last.0.lock().clone().filter(|(at, _)| publisher.addresses.contains(at));
     if let Some((address, ip)) = &known {
-        match dial_one(publisher, address, *ip, handshake, options).await {
+        match dial_one(publisher, address, Endpoint::Tcp(*ip), handshake, options).await {
             Ok(link) => return Ok(link),
             Err(error) => failures.push((address.clone(), error)),
         }
     }
     for address in &publisher.addresses {
         let ips = match address {
+            Address::Unix(_) => continue,
             Address::Ip(ip) => vec![*ip],
             Address::Host(host) => match resolve(host.to_string()).await {
                 Ok(ips) => ips,
@@ -70,7 +82,7 @@ where
             if known.as_ref() == Some(&found) {
                 continue;
             }
-            match dial_one(publisher, address, ip, handshake, options).await {
+            match dial_one(publisher, address, Endpoint::Tcp(ip), handshake, options).await {
                 Ok(link) => {
                     *last.0.lock() = Some(found);
                     return Ok(link);
@@ -85,21 +97,23 @@ where
 async fn dial_one(
     publisher: &PublisherInfo,
     address: &Address,
-    ip: SocketAddr,
+    endpoint: Endpoint<'_>,
     handshake: &Handshake,
     options: &LinkOptions,
 ) -> Result<Link, DialError> {
     let name = match (&publisher.tls_name, address) {
         (Some(name), _) => Some(name.as_str()),
-        (None, Address::Ip(_)) => None,
+        (None, Address::Ip(_) | Address::Unix(_)) => None,
         // A trailing dot is for the system's lookup; certificates have none.
         (None, Address::Host(host)) => Some(host.name().trim_end_matches('.')),
     };
-    let link = dial_ip(ip, name, handshake, options).await?;
+    let link = dial_endpoint(endpoint, name, handshake, options).await?;
     let (found, expected) =
         (link.welcome().map(|welcome| PublisherId(welcome.instance)), publisher.id);
     match found.filter(|found| *found != expected) {
-        Some(found) => Err(DialError::UnexpectedPublisher { address: ip, found, expected }),
+        Some(found) => {
+            Err(DialError::UnexpectedPublisher { address: endpoint.into(), found, expected })
+        }
         None => Ok(link),
     }
 }

@@ -32,6 +32,10 @@ pub(crate) fn open_options(stream: &TcpStream) -> io::Result<()> {
 /// timeout, so that the link, which knows the reason, always ends first.
 pub(crate) fn set_keepalive(socket: &OwnedWriteHalf, timing: LinkTiming) -> io::Result<()> {
     let socket = SockRef::from(socket.as_ref());
+    // The kernel reports the end of a process at once, and there is no network.
+    if socket.local_addr()?.is_unix() {
+        return Ok(());
+    }
     let patience = (timing.hang * 2).max(Duration::from_secs(1));
     let probe = (patience / (KEEPALIVE_PROBES + 1)).max(Duration::from_secs(1));
     let keepalive = TcpKeepalive::new().with_time(probe).with_interval(probe);
@@ -96,6 +100,8 @@ pub(crate) struct Connection {
     pub(crate) activity: Arc<Activity>,
     /// The certificate that the other side has proved to own, in DER.
     pub(crate) peer_certificate: Option<CertificateDer<'static>>,
+    /// The user of the other side's process, if this is an accepted Unix socket.
+    pub(crate) user: Option<u32>,
 }
 
 /// The read side of a link's byte stream.
@@ -121,7 +127,13 @@ impl Connection {
             raw,
             activity: Arc::new(Activity::new()),
             peer_certificate: None,
+            user: None,
         }
+    }
+
+    /// An accepted Unix socket, with the number of its user. It needs no TLS.
+    pub(crate) fn unix(stream: TcpStream, user: u32) -> Connection {
+        Connection { user: Some(user), ..Connection::plain(stream) }
     }
 
     /// The same with TLS; `handshake` runs over the stream that it gets.
@@ -145,6 +157,7 @@ impl Connection {
             raw,
             activity,
             peer_certificate,
+            user: None,
         })
     }
 }

@@ -58,9 +58,9 @@ pub enum PolicyFault {
     Variable(String),
     /// A text that names no clients.
     #[error(
-        "{0:?} names no clients; write uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or \
-         jwt-group:NAME (`*` in it is any text), group:NAME, \"*\" for every client with an \
-         identity, or anonymous"
+        "{0:?} names no clients; write uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME, \
+         jwt-group:NAME or unix:UID (`*` in it is any text), group:NAME, \"*\" for every client \
+         with an identity, or anonymous"
     )]
     Subject(String),
     /// A group that the policy does not define.

@@ -71,7 +71,7 @@ pub fn fuzz_jwt(data: &[u8]) {
     };
     let control = AccessControl::default();
     control.replace_jwt(Some(JwtIssuer::new(terms, JwtKeys::parse(KEYS).unwrap())));
-    let shown = Shown { certificate: None, credential: data, is_private: true };
+    let shown = Shown { certificate: None, credential: data, is_private: true, user: None };
     let client = control.admit(&shown, 1_800_000_000_000);
     if client.is_ok_and(|client| client.identity.is_some()) {
         assert!(Bearer::parse(data).is_ok());

@@ -39,7 +39,7 @@ pub(crate) struct Access {
 pub(crate) enum AccessAction {
     /// Show whether the policy allows an action, and by which rule; exit code 1 if it does not
     Check {
-        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or anonymous
+        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME, unix:UID or anonymous
         who: Who,
         /// The action, as the policy has it, like enqueue
         action: Action,
@@ -52,7 +52,7 @@ pub(crate) enum AccessAction {
     },
     /// Show everything that the policy allows a client
     Show {
-        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME or anonymous
+        /// The client: uri:NAME, dns:NAME, cn:NAME, token:NAME, jwt:NAME, unix:UID or anonymous
         who: Who,
         #[command(flatten)]
         groups: GroupsArgument,

@@ -209,6 +209,7 @@ fn options(arguments: RunPublisher, context: &Context) -> anyhow::Result<Publish
     let mut options = context.config.publisher_options(data);
     options.name = arguments.name.unwrap_or(options.name);
     options.listen = arguments.listen.unwrap_or(configured.listen.value);
+    options.listen_unix = configured.listen_unix.value.clone();
     options.advertise = or(arguments.advertise, &configured.advertise.value);
     options.paths = or(arguments.path, &configured.paths.value);
     options.defaults = or(arguments.default, &configured.defaults.value);

@@ -41,6 +41,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     options.name = arguments.name.unwrap_or(options.name);
     options.insecure |= arguments.insecure;
     let listen = arguments.listen.unwrap_or(context.config.resolver.listen.value);
+    options.listen_unix = context.config.resolver.listen_unix.value.clone();
     options.tls = context.acceptor(listen)?;
     options.access_control = context.rules.control.clone();
     options.audit = context.audit.clone();

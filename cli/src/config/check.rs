@@ -42,8 +42,9 @@ pub(super) fn cluster(config: &Config) -> Result<(), String> {
             return Err(wrong("tls.client_certificates", &tls.client_certificates, alone));
         }
     }
-    if config.token.value.is_some() && !tls.is_on() {
-        let what = "a token is sent over TLS only; set tls.ca, or leave the token out";
+    let is_local = config.resolvers.value.iter().all(|replica| replica.starts_with("unix:"));
+    if config.token.value.is_some() && !tls.is_on() && !is_local {
+        let what = "a token is sent over TLS or a Unix socket only; set tls.ca, or leave it out";
         return Err(wrong("token_file", &config.token, what));
     }
     if let (
@@ -90,8 +91,10 @@ pub(super) fn access(config: &Config) -> Result<(), String> {
         if setting.value.is_none() {
             continue;
         }
-        if !config.tls.is_on() {
-            let what = "tokens are accepted over TLS only; set tls.certificate and tls.key";
+        let sockets = [&config.publisher.listen_unix, &config.resolver.listen_unix];
+        if !config.tls.is_on() && sockets.iter().all(|socket| socket.value.is_none()) {
+            let what = "tokens are accepted over TLS and Unix sockets only; set tls.certificate \
+                        and tls.key, or listen_unix";
             return Err(wrong(key, setting, what));
         }
         let is_closed = config.tls.client_certificates() == ClientCertificates::Required;

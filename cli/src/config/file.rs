@@ -43,6 +43,7 @@ pub(crate) struct ConfigFile {
 pub(crate) struct PublisherSection {
     pub(crate) name: Key<String>,
     pub(crate) listen: Key<String>,
+    pub(crate) listen_unix: Key<String>,
     pub(crate) advertise: Key<Vec<String>>,
     pub(crate) tls_name: Key<String>,
     pub(crate) paths: Key<Vec<String>>,
@@ -66,6 +67,7 @@ pub(crate) struct PublisherSection {
 pub(crate) struct ResolverSection {
     pub(crate) name: Key<String>,
     pub(crate) listen: Key<String>,
+    pub(crate) listen_unix: Key<String>,
     pub(crate) connections_max: Key<u64>,
     pub(crate) writers_reserved: Key<u64>,
     pub(crate) tools_reserved: Key<u64>,

@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::{Address, TlsName};
+use longshore::protocol::{Address, SocketPath, TlsName};
 use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
     TokenSource,
@@ -150,6 +150,7 @@ pub(crate) struct Config {
 pub(crate) struct PublisherConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
+    pub(crate) listen_unix: Setting<Option<SocketPath>>,
     pub(crate) advertise: Setting<Vec<Address>>,
     pub(crate) tls_name: Setting<Option<TlsName>>,
     pub(crate) paths: Setting<Vec<Path>>,
@@ -172,6 +173,7 @@ pub(crate) struct PublisherConfig {
 pub(crate) struct ResolverConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
+    pub(crate) listen_unix: Setting<Option<SocketPath>>,
     pub(crate) connections_max: Setting<usize>,
     pub(crate) writers_reserved: Setting<usize>,
     pub(crate) tools_reserved: Setting<usize>,

@@ -33,8 +33,15 @@ impl Row {
                 list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
             }
             Value::Null
-                if ["context", "cluster", "token_file", "publisher.tls_name"]
-                    .contains(&self.key) =>
+                if [
+                    "context",
+                    "cluster",
+                    "token_file",
+                    "publisher.tls_name",
+                    "publisher.listen_unix",
+                    "resolver.listen_unix",
+                ]
+                .contains(&self.key) =>
             {
                 "(none)".to_owned()
             }
@@ -125,13 +132,16 @@ fn of_access(access: &AccessConfig) -> [Row; 8] {
     ]
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 17] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 18] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
     [
         row("publisher.name", &publisher.name, |v| json!(v)),
         row("publisher.listen", &publisher.listen, |v| json!(v.to_string())),
+        row("publisher.listen_unix", &publisher.listen_unix, |v| {
+            json!(v.as_ref().map(ToString::to_string))
+        }),
         row("publisher.advertise", &publisher.advertise, |v| texts(v)),
         row("publisher.tls_name", &publisher.tls_name, |v| {
             json!(v.as_ref().map(ToString::to_string))
@@ -156,10 +166,13 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 17] {
     ]
 }
 
-fn of_resolver(resolver: &ResolverConfig) -> [Row; 10] {
+fn of_resolver(resolver: &ResolverConfig) -> [Row; 11] {
     [
         row("resolver.name", &resolver.name, |v| json!(v)),
         row("resolver.listen", &resolver.listen, |v| json!(v.to_string())),
+        row("resolver.listen_unix", &resolver.listen_unix, |v| {
+            json!(v.as_ref().map(ToString::to_string))
+        }),
         row("resolver.connections_max", &resolver.connections_max, |v| json!(v)),
         row("resolver.writers_reserved", &resolver.writers_reserved, |v| json!(v)),
         row("resolver.tools_reserved", &resolver.tools_reserved, |v| json!(v)),

@@ -26,6 +26,12 @@ impl PublisherConfig {
         PublisherConfig {
             name: layers.of_file("publisher.name", written.name, values::name, name),
             listen: layers.of_file("publisher.listen", written.listen, values::address, listen),
+            listen_unix: layers.of_file(
+                "publisher.listen_unix",
+                written.listen_unix,
+                values::socket_path,
+                None,
+            ),
             advertise: layers.of_file(
                 "publisher.advertise",
                 written.advertise,
@@ -126,6 +132,12 @@ impl ResolverConfig {
             ),
             name: layers.of_file("resolver.name", written.name, values::name, name),
             listen: layers.of_file("resolver.listen", written.listen, values::address, listen),
+            listen_unix: layers.of_file(
+                "resolver.listen_unix",
+                written.listen_unix,
+                values::socket_path,
+                None,
+            ),
             connections_max,
             watches_max: layers.of_file(
                 "resolver.watches_max",

@@ -195,6 +195,7 @@ fn documented_configuration_parses_and_lists_every_key() {
             || row.key.starts_with("access.")
             || row.key.starts_with("publisher.defaults")
             || row.key == "publisher.tls_name"
+            || row.key.ends_with(".listen_unix")
             || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
         assert!(differs || row.value == default.value, "{} is not the default", row.key);
     }
@@ -449,7 +450,7 @@ fn half_of_a_jwt_configuration_is_refused() {
             format!("{tls}[access.jwt]\ngroups_claim = 'groups'\n"),
             "access.jwt.groups_claim: issuer, audience and keys go together; set access.jwt.issuer",
         ),
-        (whole.clone(), "access.jwt.keys: tokens are accepted over TLS only"),
+        (whole.clone(), "access.jwt.keys: tokens are accepted over TLS and Unix sockets"),
         (
             format!("{tls}client_certificates = 'optional'\n{whole}"),
             "access.jwt.keys: without a policy, clients without a token may do everything",
@@ -549,7 +550,23 @@ fn a_token_comes_from_a_file_or_a_variable_and_its_secret_is_never_shown() {
     // Nobody can read it on the way.
     let case = with_file("token_file = '/f.token'\n");
     let error = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap_err();
-    assert!(error.contains("config.toml:1: token_file: a token is sent over TLS only"), "{error}");
+    assert!(
+        error.contains("config.toml:1: token_file: a token is sent over TLS or a Unix"),
+        "{error}"
+    );
+    let local = |more: &str| {
+        let text = format!("token_file = '/f.token'\nresolvers = ['unix:/a.sock'{more}]\n");
+        Config::resolve(&ConfigOverrides::default(), &with_file(&text).environment)
+    };
+    assert!(local("").is_ok() && local(", 'unix:/b.sock'").is_ok());
+    for (more, expected) in [
+        (", 'a:1'", "over TLS or a Unix socket only"),
+        (", 'unix:b.sock'", "'unix:b.sock' is neither HOST:PORT"),
+        (", 'unix:/a.sock'", "named twice"),
+    ] {
+        let error = local(more).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

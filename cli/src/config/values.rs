@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::{Address, AddressError, check_name};
+use longshore::protocol::{Address, AddressError, NotASocketPath, SocketPath, check_name};
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
@@ -102,7 +102,7 @@ pub(crate) fn parse_advertised(text: &str) -> Result<Address, String> {
             "{at} cannot be dialled; write an address that workers and producers can reach"
         ));
     }
-    if at.port() == 0 {
+    if at.port() == Some(0) {
         return Err(format!(
             "{at} cannot be dialled; write the port that the publisher listens on"
         ));
@@ -223,7 +223,9 @@ pub(crate) fn replicas(list: Vec<String>) -> Result<Vec<String>, String> {
     }
     for (index, replica) in list.iter().enumerate() {
         let address = normalised(replica).ok_or_else(|| {
-            format!("'{replica}' is not HOST:PORT, like 127.0.0.1:{RESOLVER_PORT}")
+            format!(
+                "'{replica}' is neither HOST:PORT, like 127.0.0.1:{RESOLVER_PORT}, nor unix:PATH"
+            )
         })?;
         if let Ok(socket) = address.parse::<SocketAddr>()
             && socket.ip().is_unspecified()
@@ -244,6 +246,9 @@ pub(crate) fn replicas(list: Vec<String>) -> Result<Vec<String>, String> {
 
 /// A replica's address in normal form; none if it is not an address.
 fn normalised(replica: &str) -> Option<String> {
+    if replica.starts_with("unix:") {
+        return replica.parse().ok().map(|address: Address| address.to_string());
+    }
     let (host, port) = match replica.rsplit_once(':') {
         // A colon within brackets belongs to the IP address.
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
@@ -257,6 +262,10 @@ fn normalised(replica: &str) -> Option<String> {
         |_| format!("{}:{port}", host.to_ascii_lowercase()),
         |address| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string(),
     ))
+}
+
+pub(super) fn socket_path(text: String) -> Result<Option<SocketPath>, String> {
+    text.parse().map(Some).map_err(|why: NotASocketPath| why.to_string())
 }
 
 pub(super) fn expand_home(text: &str, home: Option<&FilePath>) -> Result<PathBuf, String> {

@@ -39,6 +39,7 @@ mod tls;
 mod tokens;
 mod top;
 mod units;
+mod unix_sockets;
 mod values;
 mod waiting_reasons;
 mod work;

@@ -195,10 +195,13 @@ fn publisher_bytes(info: &PublisherInfo) -> usize {
     let host = |address: &Address| match address {
         Address::Ip(_) => 0,
         Address::Host(host) => host.name().len(),
+        Address::Unix(path) => path.as_str().len(),
     };
     let hosts: usize = info.addresses.iter().map(host).sum();
-    let (name, later) = (info.name.len(), info.later.as_bytes().len());
-    4 * FIELD_BYTES + name + ADDRESS_BYTES * info.addresses.len() + hosts + later
+    let tls_name = info.tls_name.as_ref().map_or(0, |name| name.as_str().len());
+    let names = info.name.len() + tls_name;
+    let later = info.later.as_bytes().len();
+    5 * FIELD_BYTES + names + ADDRESS_BYTES * info.addresses.len() + hosts + later
 }
 
 /// An upper estimate of the size of terms in a message, in bytes.

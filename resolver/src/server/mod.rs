@@ -31,7 +31,7 @@ use std::time::Duration;
 use longshore_access::AccessControl;
 use longshore_protocol::limits::{NAME_BYTES_MAX, RESOLVER_PUBLISHERS_MAX};
 use longshore_protocol::messages::resolver::ReplicaStatus;
-use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role};
+use longshore_protocol::{Incarnation, LinkTiming, ResolverTiming, Role, SocketPath};
 use longshore_transport::{
     AuditLog, BindError, CONNECTIONS_MAX, FrameBudget, HANDSHAKES_MAX, LINK_BYTES, Listener,
     ListenerOptions, MemoryBounds, ServerInfo, TlsAcceptor,
@@ -108,6 +108,9 @@ pub struct ServerOptions {
     /// Records acts of tools, registrations of publishers, refused accesses and changes of the
     /// rules; while it cannot be written, acts are refused. None by default.
     pub audit: AuditLog,
+    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
+    /// they have a token. Its owner and its group may connect. None by default.
+    pub listen_unix: Option<SocketPath>,
 }
 
 impl Default for ServerOptions {
@@ -128,6 +131,7 @@ impl Default for ServerOptions {
             tls: None,
             access_control: AccessControl::default(),
             audit: AuditLog::default(),
+            listen_unix: None,
         }
     }
 }
@@ -204,6 +208,7 @@ impl ResolverServer {
             access_control: options.access_control.clone(),
             audit: options.audit.clone(),
             insecure: options.insecure,
+            unix: options.listen_unix,
             frame_bytes_max: FRAME_BYTES_MAX,
             budget: options.budget.clone(),
             ..ListenerOptions::default()

@@ -11,3 +11,4 @@ mod links;
 mod memory;
 mod tls;
 mod tokens;
+mod unix;
