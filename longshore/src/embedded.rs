@@ -26,6 +26,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use longshore_protocol::Address;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
@@ -51,6 +52,7 @@ pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 pub struct SystemOptions {
     /// The address and options of each resolver replica. The default is one replica on a free port
     /// that is complete at once: it does not wait a minute for publishers that it does not know.
+    /// Without TLS, clients use the Unix socket of a replica that has one.
     pub replicas: Vec<(SocketAddr, ServerOptions)>,
     /// Timing of the replicas' clients.
     pub timing: ResolverTiming,
@@ -135,12 +137,19 @@ impl System {
             return Err(StartError::NoReplica);
         }
         let mut replicas = Vec::with_capacity(replica_options.len());
+        let mut names = Vec::with_capacity(replica_options.len());
         for (nth, (address, mut options)) in (1..).zip(replica_options) {
             options.cluster.clone_from(&access.cluster);
+            let unix = options.listen_unix.clone().filter(|_| access.tls.is_none());
             let replica = RunningReplica::start(address, options).await;
-            replicas.push(replica.map_err(|error| StartError::Replica { nth, error })?);
+            let replica = replica.map_err(|error| StartError::Replica { nth, error })?;
+            names.push(unix.map_or_else(
+                || replica.address.to_string(),
+                |path| Address::Unix(path).to_string(),
+            ));
+            replicas.push(replica);
         }
-        let mut cluster = Cluster::new(replicas.iter().map(|replica| replica.address.to_string()));
+        let mut cluster = Cluster::new(names);
         cluster.timing = timing;
         cluster.access = access;
         publisher.cluster = Some(cluster.clone());

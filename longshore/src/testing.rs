@@ -38,6 +38,7 @@ mod drain;
 mod memory_fenced_store;
 mod torture;
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 pub use self::drain::{DrainError, DrainReport};
@@ -47,9 +48,16 @@ pub use self::torture::{
 };
 pub use longshore_publisher::{ClockUnused, TestClock};
 
-use crate::embedded::{self, SystemOptions};
+use longshore_access::{
+    AccessControl, Policy, PolicyFault, SECRET_RANDOM_BYTES, Secret, Token, TokenFault, Tokens,
+};
+use longshore_protocol::NotASocketPath;
+use tempfile::TempDir;
+
+use crate::embedded::{self, RunningPublisher, SystemOptions};
 use crate::{
-    Cluster, Durability, Producer, PublisherInfo, PublisherOptions, Queues, ReadClient, Worker,
+    Cluster, Durability, Producer, PublisherInfo, PublisherOptions, Queues, ReadClient,
+    TokenSource, Worker,
 };
 
 /// The default time that [`TestSystem::drain`] waits without progress, by the machine's clock.
@@ -65,6 +73,8 @@ pub struct TestSystem {
     system: embedded::System,
     clock: TestClock,
     drain_timeout: Duration,
+    /// Under a policy: the secrets of its tokens.
+    tokens: HashMap<String, TokenSource>,
 }
 
 /// Errors of a start: an error of the machine, or invalid options in `start_with`.
@@ -76,6 +86,27 @@ pub enum TestStartError {
     /// The resolver replica or the publisher did not start.
     #[error(transparent)]
     System(#[from] embedded::StartError),
+    /// The temporary folder's path is too long, or no text.
+    #[error("the temporary folder: {0}")]
+    Socket(#[from] NotASocketPath),
+    /// A name is not one of a token, or there twice.
+    #[error(transparent)]
+    Token(#[from] TokenFault),
+    /// The policy cannot be extended.
+    #[error(transparent)]
+    Policy(#[from] PolicyFault),
+}
+
+fn folder() -> std::io::Result<TempDir> {
+    tempfile::Builder::new().prefix("longshore-test-").tempdir()
+}
+
+fn options(folder: &TempDir) -> SystemOptions {
+    let mut options = SystemOptions::new(folder.path());
+    options.publisher.name = "test".to_owned();
+    options.publisher.durability = Durability::None;
+    options.publisher.segment_bytes = SEGMENT_BYTES;
+    options
 }
 
 impl TestSystem {
@@ -89,17 +120,100 @@ impl TestSystem {
     pub async fn start_with(
         change: impl FnOnce(&mut PublisherOptions),
     ) -> Result<TestSystem, TestStartError> {
-        let folder = tempfile::Builder::new().prefix("longshore-test-").tempdir()?;
-        let mut options = SystemOptions::new(folder.path());
-        let clock = TestClock::new();
-        options.publisher.name = "test".to_owned();
-        options.publisher.durability = Durability::None;
-        options.publisher.segment_bytes = SEGMENT_BYTES;
+        let folder = folder()?;
+        let mut options = options(&folder);
         change(&mut options.publisher);
+        TestSystem::launch(options, folder, HashMap::new()).await
+    }
+
+    /// Starts a system under a policy, to test what it allows. For each of these names there is a
+    /// token: [`cluster_of`](TestSystem::cluster_of) is for clients that have it. The system itself
+    /// and its own clients ([`worker`](TestSystem::worker) …) are `unix:UID`, the user of this
+    /// process, which may do everything that no `[[deny]]` forbids it, and owns the publisher's id.
+    ///
+    /// ```
+    /// use longshore::access::Policy;
+    /// use longshore::{Path, Producer};
+    /// use longshore::prelude::*;
+    /// use longshore::testing::TestSystem;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = Policy::parse(
+    ///     "[[allow]]\n\
+    ///      who = ['token:shop']\n\
+    ///      do = ['resolve']\n\
+    ///      paths = ['/jobs/**']\n\
+    ///      [[allow]]\n\
+    ///      who = ['token:shop']\n\
+    ///      do = ['enqueue']\n\
+    ///      paths = ['/jobs/${user}/**']\n",
+    /// )?;
+    /// let system = TestSystem::start_under(&policy, &["shop"]).await?;
+    /// let shop = Producer::connect(system.cluster_of("shop").ok_or("no such token")?);
+    /// shop.enqueue(new_job(Path::new("/jobs/shop/mail")?, "hello")).await?;
+    /// let refused = shop.enqueue(new_job(Path::new("/jobs/bank/mail")?, "hello")).await;
+    /// assert!(refused.is_err());
+    /// // The system itself may do it.
+    /// system.producer().enqueue(new_job(Path::new("/jobs/bank/mail")?, "hello")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn start_under(
+        policy: &Policy,
+        tokens: &[&str],
+    ) -> Result<TestSystem, TestStartError> {
+        let folder = folder()?;
+        let mut options = options(&folder);
+        // Its id is as old as its folder, and the policy has to name it.
+        let first = RunningPublisher::start(PublisherOptions {
+            clock: None,
+            segment_bytes: SEGMENT_BYTES,
+            durability: Durability::None,
+            ..PublisherOptions::new(folder.path())
+        });
+        let first = first.await.map_err(embedded::StartError::from)?;
+        let policy = policy.clone().with_operator("unix:*", first.info().id)?;
+        // It wrote nothing that could be lost.
+        let _ = first.stop().await;
+        let (mut known, mut secrets) = (Tokens::default(), HashMap::new());
+        for (nth, name) in (1_u64..).zip(tokens) {
+            // Nobody else reaches its sockets, which are in a folder of this user.
+            let mut bytes = [0; SECRET_RANDOM_BYTES];
+            bytes[..8].copy_from_slice(&nth.to_le_bytes());
+            let secret = Secret::from_random(&mut bytes);
+            let (name, hash) = ((*name).to_owned(), secret.hash());
+            let token =
+                Token { name: name.clone(), hash, created_unix_ms: 0, expires_unix_ms: None };
+            known.add(token)?;
+            secrets.insert(name, TokenSource::from(secret));
+        }
+        let control = AccessControl::new(Some(policy), Some(known));
+        let socket = |name: &str| folder.path().join(name).to_string_lossy().parse();
+        for (_, replica) in &mut options.replicas {
+            replica.access_control = control.clone();
+            replica.listen_unix = Some(socket("resolver.sock")?);
+        }
+        options.publisher.access_control = control;
+        options.publisher.listen_unix = Some(socket("publisher.sock")?);
+        TestSystem::launch(options, folder, secrets).await
+    }
+
+    async fn launch(
+        mut options: SystemOptions,
+        folder: TempDir,
+        tokens: HashMap<String, TokenSource>,
+    ) -> Result<TestSystem, TestStartError> {
+        let clock = TestClock::new();
         options.publisher.data = folder.path().to_owned();
         options.publisher.clock = Some(clock.clone());
         let system = embedded::System::start_with_guard(options, folder).await?;
-        Ok(TestSystem { system, clock, drain_timeout: DRAIN_TIMEOUT })
+        Ok(TestSystem { system, clock, drain_timeout: DRAIN_TIMEOUT, tokens })
+    }
+
+    /// The cluster, for clients that have the token of this name; none if there is no such token.
+    pub fn cluster_of(&self, token: &str) -> Option<Cluster> {
+        Some(self.cluster().token(self.tokens.get(token)?.clone()))
     }
 
     /// Sets how long [`TestSystem::drain`] waits without progress before it fails, by the machine's

@@ -22,8 +22,9 @@ pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 /// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
 /// tried in the order in which the system returns them. An IP address at which another publisher
 /// answers is skipped. Without TLS its Unix sockets come first, wherever they are: on another
-/// machine there is none, or another publisher answers. With TLS the certificate has to contain the publisher's TLS name, or without
-/// one the host name or IP address, unless the options name another.
+/// machine there is none, or another publisher answers. With TLS the certificate has to contain the
+/// publisher's TLS name, or without one the host name or IP address, unless the options name
+/// another.
 pub async fn dial_publisher(
     publisher: &PublisherInfo,
     last: &LastAddress,

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use longshore_access::{Bearer, NotABearer};
+use longshore_access::{Bearer, NotABearer, Secret};
 use longshore_protocol::Credential;
 use zeroize::Zeroizing;
 
@@ -21,6 +21,12 @@ pub struct TokenSource(Source);
 enum Source {
     Text(Bearer),
     File(PathBuf),
+}
+
+impl From<Secret> for TokenSource {
+    fn from(secret: Secret) -> TokenSource {
+        TokenSource(Source::Text(secret.into()))
+    }
 }
 
 /// Why a client has no token to show. The text does not repeat what a file contains.

@@ -60,6 +60,12 @@ impl Bearer {
     }
 }
 
+impl From<Secret> for Bearer {
+    fn from(secret: Secret) -> Bearer {
+        Bearer(Kind::Token(secret))
+    }
+}
+
 impl AsRef<[u8]> for Bearer {
     fn as_ref(&self) -> &[u8] {
         self.text()

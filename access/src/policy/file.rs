@@ -180,6 +180,25 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// The policy with a rule that allows everything to these clients, a text as `who` has it, and
+    /// with a publisher's id that is theirs: whatever else it says, somebody serves and operates.
+    /// For tests of a policy.
+    pub fn with_operator(
+        mut self,
+        who: &str,
+        publisher: PublisherId,
+    ) -> Result<Policy, PolicyFault> {
+        let unknown = || PolicyFault::Subject(who.to_owned());
+        let who = vec![subject(who)?.ok_or_else(unknown)?];
+        let (actions, paths) = (Action::ALL.to_vec(), vec![path("/**")?]);
+        let (effect, line) = (Effect::Allow, 0);
+        self.rules.push(Rule { effect, line, who: who.clone(), actions, paths });
+        Arc::make_mut(&mut self.publishers).0.insert(publisher, who);
+        Ok(self)
+    }
+}
+
 /// What is known while the file is read.
 struct Reader<'a> {
     text: &'a str,
