@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_kinds::{CodecError, IntoJob, JobKind};
-use longshore_protocol::{Backoff, Due, JobId, NewJob, TraceContext};
+use longshore_protocol::{Backoff, Due, Idempotency, JobId, NewJob, TraceContext};
 
 use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
@@ -81,6 +81,22 @@ impl<J> Enqueue<'_, J> {
     /// job, so an enqueue that may be repeated should derive its id from its subject.
     pub fn id(self, id: JobId) -> Self {
         self.set(|job| job.id = id)
+    }
+
+    /// Gives the job an idempotency key of 1 to 80 bytes, for 24 hours: until then, a job of its
+    /// queue with the same key and payload is this job, whatever its id, even if it has ended and
+    /// was deleted; another payload is refused
+    /// ([`KeyConflict`](longshore_protocol::Refusal::KeyConflict)). The receipt names the job that
+    /// has the key. The path needs one publisher, or one home.
+    pub fn idempotency_key(self, key: impl Into<String>) -> Self {
+        let key = Idempotency { key: key.into(), for_ms: None };
+        self.set(|job| job.idempotency = Some(Box::new(key)))
+    }
+
+    /// The same for another time: 1 ms to 30 days.
+    pub fn idempotency_key_for(self, key: impl Into<String>, duration: Duration) -> Self {
+        let key = Idempotency { key: key.into(), for_ms: Some(milliseconds(duration)) };
+        self.set(|job| job.idempotency = Some(Box::new(key)))
     }
 
     /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock

@@ -47,11 +47,11 @@ pub struct EnqueueAll<I> {
     /// Jobs taken from the iterator and not sent.
     ahead: VecDeque<(JobId, Result<NewJob, EnqueueError>)>,
     /// The push of the last job in `results`, while its path has no route.
-    unrouted_push: Option<(Path, PendingPush)>,
+    unrouted_push: Option<(Target, PendingPush)>,
     /// When the paths of the jobs in `ahead` were requested.
     requested_at: Time,
     /// The errors of paths without a publisher: one wait for each path, not one for each job.
-    unrouted: HashMap<Path, EnqueueError>,
+    unrouted: HashMap<Target, EnqueueError>,
     /// Jobs that were sent and whose result was not returned; the index of the first one.
     results: VecDeque<PendingResult>,
     first: u64,
@@ -179,7 +179,7 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
                 }
                 Err(PushError::NoRoute) => {
                     let outdated = self.request_is_outdated();
-                    match self.unrouted.get(&job.path).filter(|_| !outdated) {
+                    match self.unrouted.get(&target(&job)).filter(|_| !outdated) {
                         Some(error) => Some(Err(error.clone())),
                         None => {
                             self.begin_unrouted_push(index, job, outdated);
@@ -222,10 +222,10 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
         if reads_ahead || outdated {
             self.unrouted.clear();
             let ahead = self.ahead.iter().filter_map(|(_, job)| job.as_ref().ok());
-            let paths = std::iter::once(&job).chain(ahead).map(|job| &job.path);
-            self.requested_at = self.handle.driver.request_routes(paths);
+            let jobs = std::iter::once(&job).chain(ahead);
+            self.requested_at = self.handle.driver.request_routes(jobs);
         }
-        let (handle, stream, path) = (self.handle.clone(), self.stream.clone(), job.path.clone());
+        let (handle, stream, path) = (self.handle.clone(), self.stream.clone(), target(&job));
         let since = self.requested_at;
         let push = async move {
             handle.driver.push_later(&stream, since, index, &job, false).await.map(drop)
@@ -253,6 +253,13 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
         self.first += 1;
         Some(EnqueueResult { index, id, outcome: outcome.unwrap_or(Err(EnqueueError::Closed)) })
     }
+}
+
+/// The job's path, and whether only the path's home may get the job.
+type Target = (Path, bool);
+
+fn target(job: &NewJob) -> Target {
+    (job.path.clone(), job.idempotency.is_some())
 }
 
 impl<I> EnqueueAll<I> {

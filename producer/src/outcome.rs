@@ -14,9 +14,11 @@ use longshore_resolver::ReadError;
 /// publisher's id, a colon, the job's id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// The job and its publisher.
+    /// The job and its publisher. With an idempotency key that a job has already, that job: its id
+    /// may be another one.
     pub job: JobRef,
-    /// The publisher already had the job: the same id and the same payload.
+    /// The publisher already had the job: the same id or the same idempotency key, and the same
+    /// payload. With a key, the job may have ended, or been deleted, since.
     pub existing: bool,
     /// The durability of the acknowledgement: with [`Durability::Fsync`] the job was synced to disk
     /// first.
@@ -56,7 +58,8 @@ pub struct BadOption {
 /// | `Name` | The producer's name is invalid: fix it where the producer is created. |
 /// | `BadPayload`, `TooLarge`, `BadOption`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
 /// | `NoPublisher` | No publisher has that path, or it has been away for minutes: check, then retry. |
-/// | `Resolver`, `NotSent` | Temporary: retry. |
+/// | `NoHome` | Name a home on the publishers of the path. |
+/// | `Resolver`, `NotSent`, `HomeAway` | Temporary: retry. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
 /// | `Unknown` | Look up the job by its id (`Queues::job`). A retry *with the same id* is idempotent at the same publisher, |
 /// | | and a duplicate at another: if several have the path, use `Producer::to_publishers` with that one. |
@@ -124,6 +127,29 @@ pub enum EnqueueError {
         /// The error of each replica.
         error: Arc<ReadError>,
     },
+    /// The path has several publishers and no home, and the job has an idempotency key, which is
+    /// exact at one publisher only; the job was not sent.
+    #[error(
+        "NoHome: {path} has {why}, and idempotency keys are exact at one publisher only; name one \
+         home on all publishers of the path: homes = [\"NAME\"], or --homes NAME"
+    )]
+    NoHome {
+        /// The path.
+        path: Path,
+        /// What it has instead of one home.
+        why: Arc<str>,
+    },
+    /// The home of the job's path, the only publisher that may get a job with an idempotency key,
+    /// did not take it within
+    /// [`ProducerBuilder::answer_timeout`](crate::ProducerBuilder::answer_timeout). No publisher
+    /// has it.
+    #[error("HomeAway: the home of its path did not take the job within {waited:?}: {why}")]
+    HomeAway {
+        /// The time waited.
+        waited: Duration,
+        /// What it waited for.
+        why: Arc<str>,
+    },
     /// The publisher refused the job.
     #[error("publisher {} refused the job: {refusal}", .publisher.prefix())]
     Refused {
@@ -189,6 +215,8 @@ impl EnqueueError {
                 | EnqueueError::IsValue { .. }
                 | EnqueueError::PathRefused { .. }
                 | EnqueueError::Resolver { .. }
+                | EnqueueError::NoHome { .. }
+                | EnqueueError::HomeAway { .. }
                 | EnqueueError::NotSent { .. }
         )
     }
@@ -306,20 +334,22 @@ impl BatchReceipt {
         let BatchOutcome::Answered { publisher, durability, may_be_at, .. } = &self.end else {
             return Err(EnqueueError::Closed);
         };
-        let existing = match outcome {
-            EnqueueOutcome::Created => false,
-            EnqueueOutcome::Existing => true,
+        let own = self.ids[index];
+        let (id, existing) = match outcome {
+            EnqueueOutcome::Created => (own, false),
+            EnqueueOutcome::Existing => (own, true),
+            EnqueueOutcome::ExistingKey(id) => (id, true),
             EnqueueOutcome::Refused(refusal) => {
                 let refused = EnqueueError::Refused { publisher: *publisher, refusal };
                 let Some(first) = *may_be_at else { return Err(refused) };
                 // The first publisher may have the job, and has not answered.
-                let ids = Arc::from([self.ids[index]]);
+                let ids = Arc::from([own]);
                 let why = refused.to_string().into();
                 return Err(EnqueueError::Unknown { publisher: first, ids, why });
             }
         };
         Ok(Receipt {
-            job: JobRef { publisher: *publisher, id: self.ids[index] },
+            job: JobRef { publisher: *publisher, id },
             existing,
             durability: *durability,
             may_be_at: *may_be_at,

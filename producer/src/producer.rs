@@ -234,6 +234,6 @@ async fn push_atomic(
 }
 
 fn one_per_path(jobs: &[NewJob]) -> Vec<&NewJob> {
-    let mut seen: hashbrown::HashSet<&Path> = hashbrown::HashSet::new();
-    jobs.iter().filter(|job| seen.insert(&job.path)).collect()
+    let mut seen: hashbrown::HashSet<(&Path, bool)> = hashbrown::HashSet::new();
+    jobs.iter().filter(|job| seen.insert((&job.path, job.idempotency.is_some()))).collect()
 }

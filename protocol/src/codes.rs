@@ -1,13 +1,14 @@
 //! Why a job or a batch was refused. A refusal changes nothing, and its text suggests what to do.
 
 use crate::fields::{codes, fields};
+use crate::id::JobId;
 
 codes! {
     /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
     /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull),
-    /// [`OverQuota`](Refusal::OverQuota) and [`QueueClosed`](Refusal::QueueClosed) are temporary:
-    /// try the same job again later. All others persist until the job or the publisher's
-    /// configuration changes.
+    /// [`OverQuota`](Refusal::OverQuota), [`KeysFull`](Refusal::KeysFull) and
+    /// [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
+    /// others persist until the job or the publisher's configuration changes.
     Refusal, "refusal" {
         /// Another job with a different payload has the same id. Use a new id.
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";
@@ -61,6 +62,13 @@ codes! {
                          [[quota]] in the publisher's policy is used up at the path (longshore \
                          access show has the quotas, longshore stat the jobs); let workers catch \
                          up, use fewer paths, or raise it";
+        /// The idempotency key belongs to a job of the queue with another payload. Use a new key.
+        KeyConflict = 16, "KeyConflict: the idempotency key belongs to a job of this queue with \
+                           another payload; make a new key";
+        /// The publisher's idempotency keys take 256 MiB of memory. Try again when some have
+        /// ended.
+        KeysFull = 17, "KeysFull: the publisher's idempotency keys have reached their memory \
+                        limit; let keys last less long, and try again once some have ended";
     }
 }
 
@@ -95,10 +103,14 @@ fields! {
     pub enum EnqueueOutcome, "enqueue outcome" {
         /// The job is new, and durable.
         0 = Created,
-        /// The publisher already has the job: the same id, the same payload.
+        /// The publisher already has the job: the same id, the same payload. Or it had the job,
+        /// whose idempotency key has outlived it.
         1 = Existing,
         /// The job was refused.
         2 = Refused(refusal: Refusal),
+        /// The job with this id has the same idempotency key and the same payload. It may have
+        /// ended, or been deleted, since.
+        3 = ExistingKey(id: JobId),
     }
 }
 

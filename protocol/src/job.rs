@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers]
-//!         │ payload, to the end
-//! flags:  bit 0 options present, bit 1 headers present; the others are 0
+//!         │ [idempotency key] │ payload, to the end
+//! flags:  bit 0 options present, bit 1 headers, bit 2 idempotency key; the others are 0
 //! ```
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::{fields, put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
+use crate::idempotency::Idempotency;
 use crate::limits::{
     ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
     RUN_AT_MS_MAX, WAIT_MS_MAX,
@@ -23,6 +24,7 @@ use crate::settings::{lease_ms, max_attempts};
 
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
+const HAS_IDEMPOTENCY: u8 = 4;
 
 /// A job to enqueue. `new_job` creates one with a new id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +39,8 @@ pub struct NewJob {
     pub headers: Headers,
     /// How the job runs.
     pub options: JobOptions,
+    /// Its idempotency key; none by default. See [`NewJob::idempotency_key`].
+    pub idempotency: Option<Box<Idempotency>>,
 }
 
 impl NewJob {
@@ -48,6 +52,7 @@ impl NewJob {
             payload: payload.into(),
             headers: Headers::default(),
             options: JobOptions::default(),
+            idempotency: None,
         }
     }
 
@@ -56,13 +61,19 @@ impl NewJob {
         let options = self.options != JobOptions::default();
         let headers = !self.headers.0.is_empty();
         out.put(&self.id.0);
-        out.u8(if options { HAS_OPTIONS } else { 0 } | if headers { HAS_HEADERS } else { 0 });
+        let mut flags = if options { HAS_OPTIONS } else { 0 };
+        flags |= if headers { HAS_HEADERS } else { 0 };
+        flags |= if self.idempotency.is_some() { HAS_IDEMPOTENCY } else { 0 };
+        out.u8(flags);
         out.u32_fixed(crc32c::crc32c(&self.payload));
         if options {
             self.options.encode(out);
         }
         if headers {
             self.headers.encode(out);
+        }
+        if let Some(idempotency) = &self.idempotency {
+            idempotency.encode(out);
         }
     }
 }
@@ -335,7 +346,7 @@ fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
 }
 
 /// The part of an entry that a publisher needs. Reading it checks the headers, leaves the payload
-/// untouched, and allocates nothing, except for a list of back-off waits.
+/// untouched, and allocates nothing, except for a list of back-off waits and an idempotency key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     /// The job.
@@ -344,6 +355,8 @@ pub struct EntryHead {
     pub crc: u32,
     /// The options, unless they are all at their defaults.
     pub options: Option<JobOptions>,
+    /// The idempotency key.
+    pub idempotency: Option<Box<Idempotency>>,
     /// The size of the payload in bytes.
     pub payload_len: usize,
 }
@@ -358,11 +371,12 @@ impl EntryHead {
         if flags & HAS_HEADERS != 0 {
             Headers::check(r)?;
         }
+        let idempotency = read_idempotency(r, flags)?;
         let overrun = r.invalid("entry length");
         let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
         check_limit(r.offset(), "payload bytes", payload_len, PAYLOAD_BYTES_MAX)?;
         r.skip(payload_len)?;
-        Ok(EntryHead { id, crc, options, payload_len })
+        Ok(EntryHead { id, crc, options, idempotency, payload_len })
     }
 
     /// True if the payload, the last bytes of `entry`, matches the checksum of its producer.
@@ -375,8 +389,16 @@ impl EntryHead {
 /// Reads the start of every entry: its id, its flags, the checksum of its payload.
 fn read_start(r: &mut Reader) -> Result<(JobId, u8, u32), WireError> {
     let id = JobId(r.id()?);
-    let flags = r.valid("entry flags", |flags| flags & !(HAS_OPTIONS | HAS_HEADERS) == 0)?;
+    let known = HAS_OPTIONS | HAS_HEADERS | HAS_IDEMPOTENCY;
+    let flags = r.valid("entry flags", |flags| flags & !known == 0)?;
     Ok((id, flags, r.u32_fixed()?))
+}
+
+fn read_idempotency(r: &mut Reader, flags: u8) -> Result<Option<Box<Idempotency>>, WireError> {
+    if flags & HAS_IDEMPOTENCY == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(Idempotency::decode(r)?)))
 }
 
 /// A whole entry, as a worker reads it.
@@ -388,6 +410,8 @@ pub struct Entry {
     pub options: JobOptions,
     /// The headers.
     pub headers: Headers,
+    /// The idempotency key.
+    pub idempotency: Option<Box<Idempotency>>,
     /// The payload: a slice of the bytes read.
     pub payload: Bytes,
     /// CRC32C of the payload, as its producer computed it.
@@ -406,7 +430,8 @@ impl Entry {
         };
         let headers =
             if flags & HAS_HEADERS != 0 { Headers::decode(&mut r)? } else { Headers::default() };
-        Ok(Entry { id, options, headers, payload: r.take_rest(), crc })
+        let idempotency = read_idempotency(&mut r, flags)?;
+        Ok(Entry { id, options, headers, idempotency, payload: r.take_rest(), crc })
     }
 
     /// True if the payload matches the checksum of its producer.

@@ -10,7 +10,7 @@ use longshore_protocol::limits::{
     CREDITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
 };
 use longshore_protocol::{
-    Backoff, Decode, Encode, FrameWriter, JobOptions, QueueSettings, Reader, WireError,
+    Backoff, Decode, Encode, FrameWriter, Idempotency, JobOptions, QueueSettings, Reader, WireError,
 };
 
 const HOUR_MS: u64 = 60 * 60 * 1_000;
@@ -57,6 +57,9 @@ rules! {
     /// Most bytes of memory for answers that sessions may request again; beyond it no new session
     /// is accepted.
     answer_bytes = 512 * 1024 * 1024;
+    /// Most bytes of memory for idempotency keys, of which each takes 160: 1,677,721 keys. A job
+    /// with one more is `KeysFull`.
+    idempotency_bytes = 256 * 1024 * 1024;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.
@@ -101,6 +104,9 @@ rules! {
     prepared_ttl_ms = HOUR_MS;
     /// How long a session is known after its link has gone, in milliseconds of monotonic time.
     session_ttl_ms = HOUR_MS;
+    /// How long an idempotency key lasts, in milliseconds of wall time, where its job does not set
+    /// it.
+    idempotency_ms = Idempotency::FOR_MS;
     /// Attempts of a job, where neither job nor queue sets them.
     max_attempts = JobOptions::MAX_ATTEMPTS as u64;
     /// A lease's length in milliseconds, where neither job nor queue sets it.

@@ -27,9 +27,9 @@ pub(crate) struct Enqueue {
     /// One job per line of standard input, without its newline
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
-    /// One job per line of standard input: {"payload": "…" or any JSON, "id", "priority", "delay",
-    /// "at", "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare",
-    /// "result", "headers"}
+    /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
+    /// "idempotency_for", "priority", "delay", "at", "expires", "max_attempts", "lease",
+    /// "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: those that an earlier run reported as not
@@ -39,6 +39,18 @@ pub(crate) struct Enqueue {
     /// The job's id; enqueueing the same id again does not create a second job
     #[arg(long, value_name = "UUID", conflicts_with_all = ["file", "lines", "jsonl"])]
     pub(crate) id: Option<JobId>,
+    /// A key of 1 to 80 bytes: until it ends, a job with the same key and payload is the same job,
+    /// whatever its id; another payload is refused
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["file", "lines", "jsonl"])]
+    pub(crate) idempotency_key: Option<String>,
+    /// How long the key lasts, 1ms to 30d; it outlives its job [default: 1d]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = parse_duration,
+        requires = "idempotency_key"
+    )]
+    pub(crate) idempotency_for: Option<Duration>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

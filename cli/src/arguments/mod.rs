@@ -289,6 +289,7 @@ mod tests {
             "longshore dead groups /jobs/** --older-than 1h",
             "longshore enqueue /jobs/a x --expires 2h --run-timeout 0s --backoff list:1s,5s \
              --keep 1h --prepare --header a=b",
+            "longshore enqueue /jobs/a x --idempotency-key order-42 --idempotency-for 1h",
             "longshore work /jobs/a /jobs/b --order weighted --weights 3,1 -- true",
             "longshore tail /jobs/** --snapshot --count 3",
             "longshore pause /jobs/**",
@@ -367,6 +368,8 @@ mod tests {
             "longshore queue set /jobs/a",
             "longshore enqueue /jobs text --prepare --wait",
             "longshore enqueue /jobs text --backoff often",
+            "longshore enqueue /jobs text --idempotency-for 1h",
+            "longshore enqueue /jobs --lines --idempotency-key order-42",
             "longshore dead revive /jobs/** --reason boredom",
             "longshore value publish /values/a",
             "longshore value publish /values/a 5 --lines",

@@ -125,6 +125,8 @@ async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> a
             expires_at: None,
             ..old.job.options.clone().unwrap_or_default()
         },
+        // The request names the job that it replaces: repeating it is safe without a key.
+        idempotency: None,
     };
     let receipt = queues.replace(&JobLocator::from(old.job_ref()), &new, REPLACE_TIMEOUT).await?;
     if context.output.is_json() {

@@ -200,3 +200,18 @@ fn the_same_id_again_is_the_same_job() {
     assert_eq!((again["job"].as_str(), &again["existing"]), (Some(first.as_str()), &1.into()));
     system.run(&["enqueue", "/jobs/a", "other", "--id", id]).code(1).stderr_has(&["IdConflict"]);
 }
+
+#[test]
+fn a_key_is_the_same_job_under_another_id_even_when_it_is_gone() {
+    let system = System::up();
+    let key = ["--idempotency-key", "order-42", "--idempotency-for", "1h"];
+    let first = system.enqueue("/jobs/a", "x", &[&key[..], &["--keep", "0s"]].concat());
+    let enqueue = |payload| [&["enqueue", "/jobs/a", payload, "--json"], &key[..]].concat();
+    let again = system.run(&enqueue("x")).code(0).json();
+    assert_eq!((again["job"].as_str(), &again["existing"]), (Some(first.as_str()), &1.into()));
+    system.run(&enqueue("other")).code(1).stderr_has(&["KeyConflict", "make a new key"]);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
+    let gone = system.run(&enqueue("x")).code(0).json();
+    assert_eq!(gone["job"].as_str(), Some(first.as_str()), "the key outlives its job");
+    assert_eq!(system.stat("/jobs/a")["enqueued_ever"], 1);
+}

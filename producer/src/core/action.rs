@@ -1,5 +1,7 @@
 //! What the state machine returns: actions for the driver, and the results of calls.
 
+use std::sync::Arc;
+
 use longshore_protocol::messages::work::SealedBatch;
 use longshore_protocol::{JobId, Path, PublisherId, PublisherInfo};
 
@@ -56,5 +58,7 @@ pub(crate) enum PushError {
 pub(crate) enum RouteLookup {
     Known,
     Pending,
+    /// The home with this name does not publish the path at present.
+    HomeAway(Arc<str>),
     NoRoute(NoRoute),
 }

@@ -64,6 +64,8 @@ pub(super) struct Batch<T> {
     pub(super) serial: u64,
     pub(super) stream: StreamId,
     pub(super) route: RouteId,
+    /// Only the home of its paths may get it.
+    pub(super) is_home: bool,
     pub(super) jobs: SealedBatch,
     pub(super) ids: Vec<JobId>,
     pub(super) indices: Vec<(u64, u32)>,

@@ -17,6 +17,7 @@ mod action;
 mod answers;
 mod batch;
 mod finish;
+mod home;
 mod ids;
 mod limits;
 mod links;

@@ -59,6 +59,9 @@ impl<T: Default + Clone> Core<T> {
         }
         let known = stream.generation == self.routing.generation;
         let route_id = match &stream.last {
+            _ if job.idempotency.is_some() => {
+                self.routing.route_of(&job.path, true).ok_or(PushError::NoRoute)?
+            }
             Some((path, route)) if known && *path == job.path => *route,
             _ => {
                 let entry = self.routing.paths.get(&job.path);
@@ -106,24 +109,25 @@ impl<T: Default + Clone> Core<T> {
         jobs: &[NewJob],
     ) -> Result<T, PushError> {
         let mut open = OpenBatch::new(T::default(), now);
-        let mut paths: Vec<Path> = Vec::new();
+        let mut paths: Vec<(&Path, bool)> = Vec::new();
         for (index, job) in jobs.iter().enumerate() {
             check(job).map_err(PushError::Never)?;
             if !open.builder.fits(job) {
                 let why = "together they are over 10,000 jobs, 16 MiB of payload or 18 MiB encoded";
                 return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
             }
-            if paths.last() != Some(&job.path) {
-                paths.push(job.path.clone());
+            let path = (&job.path, job.idempotency.is_some());
+            if paths.last() != Some(&path) {
+                paths.push(path);
             }
             open.push(job, index as u64);
         }
         paths.sort_unstable();
         paths.dedup();
-        if paths.iter().any(|path| !self.routing.is_known(path)) {
+        if paths.iter().any(|&(path, at_home)| self.routing.route_of(path, at_home).is_none()) {
             return Err(PushError::NoRoute);
         }
-        let Some(route) = self.routing.common_route(now, &paths) else {
+        let Some(route) = self.routing.common_route(now, paths.into_iter()) else {
             let why = "no publisher has all of its paths";
             return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
         };

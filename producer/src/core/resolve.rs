@@ -2,33 +2,54 @@
 
 use std::sync::Arc;
 
-use longshore_protocol::{Path, PublicationKind, PublisherInfo};
+use longshore_protocol::{Path, PublicationKind, PublisherId, PublisherInfo};
 use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
 
 use super::Core;
 use super::action::{Action, RouteLookup};
+use super::home::{Homeless, home_of};
 use super::ids::{RouteId, StreamId, Time};
 use super::limits::{RESOLVE_PATHS_MAX, WARMING_RETRY};
 use super::peer::Peer;
 use super::routing::NoRoute;
 
 impl<T: Default + Clone> Core<T> {
-    /// The route of `path`, for a caller that started at `since`: an older negative answer is
-    /// resolved again.
-    pub(crate) fn route(&mut self, now: Time, path: &Path, since: Time) -> RouteLookup {
-        if let Some(entry) = self.routing.paths.get(path) {
-            match (&entry.route, &entry.no) {
-                (Some(_), _) => return RouteLookup::Known,
-                (None, Some(no)) if entry.answered_at >= Some(since) => {
-                    return RouteLookup::NoRoute(no.clone());
-                }
-                _ => {}
+    /// The route of `path`, or the one to its home, for a caller that started at `since`: an older
+    /// negative answer is resolved again.
+    pub(crate) fn route(
+        &mut self,
+        now: Time,
+        path: &Path,
+        at_home: bool,
+        since: Time,
+    ) -> RouteLookup {
+        if let Some(entry) = self.routing.paths.get_mut(path) {
+            entry.wants_home |= at_home;
+            if if at_home { entry.home } else { entry.route }.is_some() {
+                return RouteLookup::Known;
+            }
+            let no_home = entry.no_home.as_ref().filter(|_| at_home);
+            let no = match (&entry.no, no_home) {
+                (Some(no), _) => Some(no.clone()),
+                (None, Some(Homeless::Undeclared(why))) => Some(NoRoute::NoHome(why.clone())),
+                _ => None,
+            };
+            if let Some(no) = no
+                && entry.answered_at >= Some(since)
+            {
+                return RouteLookup::NoRoute(no);
             }
             if entry.retry_at.is_some() {
-                return RouteLookup::Pending;
+                return match no_home {
+                    Some(Homeless::Away(name)) => RouteLookup::HomeAway(name.clone()),
+                    _ => RouteLookup::Pending,
+                };
             }
         }
         self.routing.request_resolve(path);
+        if let Some(entry) = self.routing.paths.get_mut(path) {
+            entry.wants_home |= at_home;
+        }
         self.tick(now);
         RouteLookup::Pending
     }
@@ -100,6 +121,7 @@ impl<T: Default + Clone> Core<T> {
                 }
             }
         }
+        let home = if queues.is_empty() { None } else { Some(home_of(&queues)) };
         let route = match queues.is_empty() {
             false => {
                 let fallback: Vec<_> = fallback.iter().filter(is_queue).collect();
@@ -108,7 +130,7 @@ impl<T: Default + Clone> Core<T> {
                     .chain(&fallback)
                     .for_each(|one| self.update_peer(now, &one.publisher));
                 let ids = |some: &[&Publication]| some.iter().map(|one| one.publisher.id).collect();
-                let route = self.routing.route_for(now, ids(&queues), ids(&fallback));
+                let route = self.routing.route_for(now, ids(&queues), ids(&fallback), false);
                 self.order_links(now, route);
                 Some(route)
             }
@@ -132,6 +154,45 @@ impl<T: Default + Clone> Core<T> {
         if route.is_some() || !still_up {
             self.routing.set_route(path, route);
         }
+        self.home_answered(now, path, home.filter(|_| complete));
+    }
+
+    /// Sets the home of the path; none after an answer that does not tell it: of a warming replica,
+    /// which may not know all of the path's publishers yet, or of a path without any.
+    fn home_answered(
+        &mut self,
+        now: Time,
+        path: &Path,
+        home: Option<Result<PublisherId, Homeless>>,
+    ) {
+        let (route, no_home) = match home {
+            None => {
+                let waits = self.routing.paths.get(path).is_some_and(|e| e.no.is_none());
+                return self.retry_for_home(now, path, waits);
+            }
+            Some(Ok(home)) => {
+                (Some(self.routing.route_for(now, vec![home], Vec::new(), true)), None)
+            }
+            Some(Err(homeless)) => (None, Some(homeless)),
+        };
+        let is_away = matches!(no_home, Some(Homeless::Away(_)));
+        if let Some(entry) = self.routing.paths.get_mut(path) {
+            entry.no_home = no_home;
+        }
+        // Batches for a home that is away wait for it.
+        if !is_away {
+            self.routing.set_home(path, route);
+        }
+        self.retry_for_home(now, path, is_away);
+    }
+
+    /// Resolves the path again soon if a caller waits for its home; one answer for each request.
+    fn retry_for_home(&mut self, now: Time, path: &Path, waits: bool) {
+        let Some(entry) = self.routing.paths.get_mut(path) else { return };
+        let wanted = std::mem::take(&mut entry.wants_home) && entry.home.is_none();
+        if wanted && waits {
+            self.routing.resolve_again_at(path, now + WARMING_RETRY);
+        }
     }
 
     /// Stores a publisher's current information.
@@ -154,7 +215,8 @@ impl<T: Default + Clone> Core<T> {
             }
             let Some(route) = self.routing.routes.get_mut(&orphan) else { continue };
             for mut batch in std::mem::take(&mut route.unsent) {
-                let route = self.routing.common_route(now, batch.jobs.paths()).unwrap_or(orphan);
+                let paths = batch.jobs.paths().iter().map(|path| (path, batch.is_home));
+                let route = self.routing.common_route(now, paths).unwrap_or(orphan);
                 batch.route = route;
                 self.queue_unsent(batch);
             }

@@ -9,6 +9,7 @@ use longshore_protocol::{Path, PublisherId};
 use longshore_resolver::ReadError;
 
 use super::batch::Batch;
+use super::home::Homeless;
 use super::ids::{RouteId, Time};
 use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE};
 
@@ -16,6 +17,12 @@ use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE};
 #[derive(Debug, Default)]
 pub(super) struct PathEntry {
     pub(super) route: Option<RouteId>,
+    /// The route to its home.
+    pub(super) home: Option<RouteId>,
+    /// Why there is none, although the path may have publishers.
+    pub(super) no_home: Option<Homeless>,
+    /// A caller waits for the home.
+    pub(super) wants_home: bool,
     /// A resolve request for it is queued or in progress.
     pub(super) resolve_pending: bool,
     pub(super) answered_at: Option<Time>,
@@ -33,10 +40,15 @@ pub(crate) enum NoRoute {
     Value(Arc<str>),
     Refused(Arc<str>),
     Resolver(Arc<ReadError>),
+    /// What the path has instead of one home.
+    NoHome(Arc<str>),
 }
 
 /// A set of publishers for batches.
 pub(super) struct Route<T> {
+    /// Its only publisher is the home of its paths. Other routes with the same publisher are apart,
+    /// because theirs may change.
+    pub(super) is_home: bool,
     /// Publishers of its paths, or of the default that serves them; sorted.
     pub(super) own: Arc<[PublisherId]>,
     /// Also the publishers of the default above, which are candidates while all of `own` fail.
@@ -55,11 +67,14 @@ pub(super) struct Route<T> {
     pub(super) paths: usize,
 }
 
+/// Whether it is to a home, its own publishers, and all.
+type RouteKey = (bool, [Arc<[PublisherId]>; 2]);
+
 /// Paths and routes.
 pub(super) struct Routing<T> {
     pub(super) paths: HashMap<Path, PathEntry>,
     pub(super) routes: BTreeMap<RouteId, Route<T>>,
-    by_sets: BTreeMap<[Arc<[PublisherId]>; 2], RouteId>,
+    by_sets: BTreeMap<RouteKey, RouteId>,
     /// Paths with an answer of a warming replica, by the time of the retry.
     warming: BTreeSet<(Time, Path)>,
     /// Paths to resolve.
@@ -91,6 +106,7 @@ impl<T> Routing<T> {
         now: Time,
         own: Vec<PublisherId>,
         fallback: Vec<PublisherId>,
+        is_home: bool,
     ) -> RouteId {
         let sorted = |mut set: Vec<PublisherId>| -> Arc<[PublisherId]> {
             set.sort_unstable();
@@ -99,15 +115,16 @@ impl<T> Routing<T> {
         };
         let set = sorted([&own[..], &fallback[..]].concat());
         let own = sorted(own);
-        let sets = [own, set];
+        let sets = (is_home, [own, set]);
         if let Some(&route) = self.by_sets.get(&sets) {
             return route;
         }
         let id = RouteId(self.next_route);
         self.next_route += 1;
         self.by_sets.insert(sets.clone(), id);
-        let [own, set] = sets;
+        let (_, [own, set]) = sets;
         let route = Route {
+            is_home,
             linked: own.iter().copied().take(LINKS_PER_ROUTE).collect(),
             own,
             set,
@@ -123,17 +140,18 @@ impl<T> Routing<T> {
     /// Sets the route of `path`.
     pub(super) fn set_route(&mut self, path: &Path, route: Option<RouteId>) {
         let Some(entry) = self.paths.get_mut(path) else { return };
-        if entry.route == route {
-            return;
+        if entry.route != route {
+            replace_route(&mut self.routes, &mut entry.route, route);
+            self.generation += 1;
         }
-        if let Some(old) = entry.route.and_then(|old| self.routes.get_mut(&old)) {
-            old.paths -= 1;
+    }
+
+    /// Sets the route to the home of `path`.
+    pub(super) fn set_home(&mut self, path: &Path, home: Option<RouteId>) {
+        let Some(entry) = self.paths.get_mut(path) else { return };
+        if entry.home != home {
+            replace_route(&mut self.routes, &mut entry.home, home);
         }
-        entry.route = route;
-        if let Some(new) = route.and_then(|new| self.routes.get_mut(&new)) {
-            new.paths += 1;
-        }
-        self.generation += 1;
     }
 
     /// Queues a resolve request for `path`, unless there is one.
@@ -159,9 +177,14 @@ impl<T> Routing<T> {
         self.generation += 1;
     }
 
-    /// A route for batches with all of these paths; `None` if they have no publisher in common.
-    pub(super) fn common_route(&mut self, now: Time, paths: &[Path]) -> Option<RouteId> {
-        let mut routes = paths.iter().map(|path| self.paths.get(path).and_then(|e| e.route));
+    /// A route for batches with all of these paths, to the homes of those with `true`; `None` if
+    /// they have no publisher in common.
+    pub(super) fn common_route<'a>(
+        &mut self,
+        now: Time,
+        paths: impl Iterator<Item = (&'a Path, bool)>,
+    ) -> Option<RouteId> {
+        let mut routes = paths.map(|(path, at_home)| self.route_of(path, at_home));
         let first = routes.next()??;
         let mut others = BTreeSet::new();
         for route in routes {
@@ -173,17 +196,20 @@ impl<T> Routing<T> {
         }
         let route = self.routes.get(&first)?;
         let (mut own, mut set) = (route.own.to_vec(), route.set.to_vec());
+        let mut is_home = route.is_home;
         for route in others {
             let route = self.routes.get(&route)?;
+            is_home |= route.is_home;
             own.retain(|publisher| route.own.binary_search(publisher).is_ok());
             set.retain(|publisher| route.set.binary_search(publisher).is_ok());
         }
-        if own.is_empty() { None } else { Some(self.route_for(now, own, set)) }
+        if own.is_empty() { None } else { Some(self.route_for(now, own, set, is_home)) }
     }
 
-    /// True if `path` has a route.
-    pub(super) fn is_known(&self, path: &Path) -> bool {
-        self.paths.get(path).is_some_and(|entry| entry.route.is_some())
+    /// The route of `path`, or the route to its home.
+    pub(super) fn route_of(&self, path: &Path, at_home: bool) -> Option<RouteId> {
+        let entry = self.paths.get(path)?;
+        if at_home { entry.home } else { entry.route }
     }
 
     /// The earliest retry after a warming replica's answer.
@@ -224,8 +250,9 @@ impl<T> Routing<T> {
             {
                 continue;
             }
-            let route = entry.route.and_then(|id| Some((id, self.routes.get(&id)?)));
-            let used = route.is_some_and(|(id, route)| {
+            let routes = [entry.route, entry.home].into_iter().flatten();
+            let mut routes = routes.filter_map(|id| Some((id, self.routes.get(&id)?)));
+            let used = routes.any(|(id, route)| {
                 route.used_at + ROUTE_IDLE > now || open.contains(&id) || !route.unsent.is_empty()
             });
             if used { old.push(path.clone()) } else { gone.push(path.clone()) }
@@ -233,6 +260,7 @@ impl<T> Routing<T> {
         old.iter().for_each(|path| self.request_resolve(path));
         for path in gone {
             self.set_route(&path, None);
+            self.set_home(&path, None);
             self.paths.remove(&path);
         }
     }
@@ -243,9 +271,23 @@ impl<T> Routing<T> {
         self.routes.retain(|id, route| {
             let keep = route.paths > 0 || !route.unsent.is_empty() || open.contains(id);
             if !keep {
-                by_sets.remove(&[route.own.clone(), route.set.clone()]);
+                by_sets.remove(&(route.is_home, [route.own.clone(), route.set.clone()]));
             }
             keep
         });
+    }
+}
+
+fn replace_route<T>(
+    routes: &mut BTreeMap<RouteId, Route<T>>,
+    old: &mut Option<RouteId>,
+    new: Option<RouteId>,
+) {
+    if let Some(old) = old.and_then(|old| routes.get_mut(&old)) {
+        old.paths -= 1;
+    }
+    *old = new;
+    if let Some(new) = new.and_then(|new| routes.get_mut(&new)) {
+        new.paths += 1;
     }
 }

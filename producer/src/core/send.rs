@@ -145,12 +145,14 @@ impl<T: Default + Clone> Core<T> {
         open: OpenBatch<T>,
         atomic: bool,
     ) {
+        let is_home = self.routing.routes.get(&route).is_some_and(|route| route.is_home);
         let deadline = self.deadline_of(&open);
         self.deadline_floor = Some(self.deadline_floor.map_or(deadline, |f| f.min(deadline)));
         let batch = Batch {
             serial: self.next_serial,
             stream,
             route,
+            is_home,
             jobs: open.builder.seal(atomic),
             ids: open.ids,
             indices: open.indices,
@@ -169,10 +171,11 @@ impl<T: Default + Clone> Core<T> {
     pub(super) fn queue_unsent(&mut self, mut batch: Batch<T>) {
         if !self.routing.routes.contains_key(&batch.route) {
             // Its route was swept while a publisher had it.
-            let route = self.routing.common_route(batch.opened_at, batch.jobs.paths());
-            batch.route = match route {
+            let (at, is_home) = (batch.opened_at, batch.is_home);
+            let paths = batch.jobs.paths().iter().map(|path| (path, is_home));
+            batch.route = match self.routing.common_route(at, paths) {
                 Some(route) => route,
-                None => self.routing.route_for(batch.opened_at, Vec::new(), Vec::new()),
+                None => self.routing.route_for(at, Vec::new(), Vec::new(), is_home),
             };
         }
         if let Some(route) = self.routing.routes.get_mut(&batch.route) {

@@ -113,7 +113,11 @@ impl<T: Default + Clone> Core<T> {
                 }
                 None => {
                     let why = self.why_unsent(batch.route);
-                    self.fail(batch, EnqueueError::NotSent { waited, why });
+                    let error = match batch.is_home {
+                        true => EnqueueError::HomeAway { waited, why },
+                        false => EnqueueError::NotSent { waited, why },
+                    };
+                    self.fail(batch, error);
                 }
             }
         }

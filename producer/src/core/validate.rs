@@ -1,10 +1,10 @@
 //! Checks jobs for what every publisher would refuse.
 
 use longshore_protocol::limits::{
-    HEADERS_BYTES_MAX, HEADERS_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX,
-    WAIT_MS_MAX,
+    HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS_MAX, LEASE_MS_MAX,
+    LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
 };
-use longshore_protocol::{Backoff, Due, JobOptions, NewJob, Refusal};
+use longshore_protocol::{Backoff, Due, Idempotency, JobOptions, NewJob, Refusal};
 
 use crate::outcome::{BadOption, EnqueueError};
 
@@ -27,7 +27,17 @@ pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
         return Err(EnqueueError::Invalid(Refusal::Reserved));
     }
     within("number of headers", job.headers.0.len() as u64, 0, HEADERS_MAX as u64)?;
+    if let Some(idempotency) = &job.idempotency {
+        check_idempotency(idempotency)?;
+    }
     Ok(check_options(&job.options)?)
+}
+
+fn check_idempotency(idempotency: &Idempotency) -> Result<(), BadOption> {
+    let (bytes, most) = (idempotency.key.len() as u64, IDEMPOTENCY_KEY_BYTES_MAX as u64);
+    within("idempotency_key (length in bytes)", bytes, 1, most)?;
+    let for_ms = idempotency.for_ms.unwrap_or(Idempotency::FOR_MS);
+    within("idempotency (for, in ms)", for_ms, 1, IDEMPOTENCY_MS_MAX)
 }
 
 fn check_options(options: &JobOptions) -> Result<(), BadOption> {
@@ -93,6 +103,27 @@ mod tests {
             for value in least.checked_sub(1).into_iter().chain(above) {
                 assert_eq!(check(value), Err(BadOption { option, value, least, most }));
             }
+        }
+    }
+
+    #[test]
+    fn idempotency_keys_have_1_to_80_bytes_and_last_up_to_30_days() {
+        let check = |length, for_ms| {
+            let key = "k".repeat(length);
+            check_idempotency(&Idempotency { key, for_ms }).map_err(|bad| bad.to_string())
+        };
+        let most = IDEMPOTENCY_MS_MAX;
+        for (length, for_ms) in [(1, None), (80, Some(1)), (1, Some(most))] {
+            assert_eq!(check(length, for_ms), Ok(()));
+        }
+        for (length, for_ms, text) in [
+            (0, None, "idempotency_key (length in bytes) is 0, outside 1 to 80"),
+            (81, None, "idempotency_key (length in bytes) is 81, outside 1 to 80"),
+            (1, Some(0), "idempotency (for, in ms) is 0, outside 1 to 2592000000"),
+            (1, Some(most + 1), "(for, in ms) is 2592000001, outside 1 to 2592000000"),
+        ] {
+            let refused = check(length, for_ms).unwrap_err();
+            assert!(refused.contains(text), "{refused}");
         }
     }
 

@@ -186,15 +186,16 @@ impl Driver {
         self.wait(stream, since, &[job], push).await
     }
 
-    /// Requests the routes of the paths, together. Returns the time of the request.
+    /// Requests the routes of the jobs, together. Returns the time of the request.
     pub(crate) fn request_routes<'a>(
         self: &Arc<Self>,
-        paths: impl Iterator<Item = &'a Path>,
+        jobs: impl Iterator<Item = &'a NewJob>,
     ) -> Time {
         let mut requested = hashbrown::HashSet::new();
+        let paths = jobs.map(|job| (&job.path, job.idempotency.is_some()));
         self.step(|state, now| {
-            for path in paths.filter(|path| requested.insert(*path)) {
-                state.core.route(now, path, now);
+            for (path, at_home) in paths.filter(|path| requested.insert(*path)) {
+                state.core.route(now, path, at_home, now);
             }
             now
         })
@@ -209,7 +210,7 @@ impl Driver {
         mut push: impl FnMut(&mut DriverState, Time) -> Result<R, PushError>,
     ) -> Result<R, EnqueueError> {
         let deadline = self.started + since + self.options.answer_timeout;
-        let mut why: &'static str = "";
+        let (mut why, mut is_away): (Arc<str>, bool) = ("".into(), false);
         loop {
             let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
             tokio::pin!(room, routes);
@@ -223,9 +224,12 @@ impl Driver {
                 Err(PushError::NoRoute) => Some(self.step(|state, now| {
                     let mut lookup = RouteLookup::Known;
                     for job in jobs {
-                        match state.core.route(now, &job.path, since) {
+                        let at_home = job.idempotency.is_some();
+                        match state.core.route(now, &job.path, at_home, since) {
                             RouteLookup::Known => {}
-                            RouteLookup::Pending => lookup = RouteLookup::Pending,
+                            waiting @ (RouteLookup::Pending | RouteLookup::HomeAway(_)) => {
+                                lookup = waiting;
+                            }
                             RouteLookup::NoRoute(no) => {
                                 return (RouteLookup::NoRoute(no), Some(job.path.clone()));
                             }
@@ -236,19 +240,26 @@ impl Driver {
             };
             let in_time = match routed {
                 None => {
-                    why = "the in-flight limit is reached";
+                    (why, is_away) = ("the in-flight limit is reached".into(), false);
                     tokio::time::timeout_at(deadline, room).await.is_ok()
                 }
                 Some((RouteLookup::Known, _)) => true,
                 Some((RouteLookup::NoRoute(no), Some(path))) => return Err(no_route(path, no)),
+                Some((RouteLookup::HomeAway(name), _)) => {
+                    (why, is_away) = (format!("{name} does not publish it").into(), true);
+                    tokio::time::timeout_at(deadline, routes).await.is_ok()
+                }
                 Some((RouteLookup::Pending | RouteLookup::NoRoute(_), _)) => {
-                    why = "the resolver has not answered yet";
+                    (why, is_away) = ("the resolver has not answered yet".into(), false);
                     tokio::time::timeout_at(deadline, routes).await.is_ok()
                 }
             };
             if !in_time || self.closed.is_cancelled() {
                 let waited = self.started.elapsed() - since;
-                return Err(EnqueueError::NotSent { waited, why: why.into() });
+                return Err(match is_away {
+                    true => EnqueueError::HomeAway { waited, why },
+                    false => EnqueueError::NotSent { waited, why },
+                });
             }
         }
     }
@@ -391,6 +402,7 @@ fn no_route(path: Path, no: NoRoute) -> EnqueueError {
         NoRoute::Value(publisher) => EnqueueError::IsValue { path, publisher },
         NoRoute::Refused(reason) => EnqueueError::PathRefused { path, reason },
         NoRoute::Resolver(error) => EnqueueError::Resolver { path, error },
+        NoRoute::NoHome(why) => EnqueueError::NoHome { path, why },
     }
 }
 

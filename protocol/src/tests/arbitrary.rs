@@ -214,7 +214,15 @@ arbitrary! {
     NewJob: |source| {
         let options = if source.of() { source.of() } else { JobOptions::default() };
         let (path, id) = (source.of(), source.of());
-        NewJob { path, id, payload: source.of(), headers: source.of(), options }
+        let (payload, headers, idempotency) = (source.of(), source.of(), source.of::<Option<_>>());
+        let idempotency = idempotency.map(Box::new);
+        NewJob { path, id, payload, headers, options, idempotency }
+    };
+    Idempotency: |source| {
+        let key: String = source.of();
+        let key = key.chars().take(IDEMPOTENCY_KEY_BYTES_MAX / 5).collect::<String>() + "k";
+        let for_ms = source.of::<bool>().then(|| source.within(1..=IDEMPOTENCY_MS_MAX));
+        Idempotency { key, for_ms }
     };
     LinkTiming: |source| {
         let heartbeat = source.within(10..=u64::from(u32::MAX) - 1);

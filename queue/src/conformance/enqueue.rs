@@ -1,9 +1,11 @@
 //! Enqueuing jobs.
 
+use std::time::Duration;
+
 use longshore_protocol::{BatchRefusal, EnqueueOutcome, NewJob, Refusal, Role};
 
 use super::scenario::{QUEUE, StoreScenario, id, job, job_of};
-use EnqueueOutcome::{Created, Existing, Refused};
+use EnqueueOutcome::{Created, Existing, ExistingKey, Refused};
 
 pub(super) async fn job_is_created_once_and_exists_when_repeated(scenario: &mut StoreScenario) {
     let producer = scenario.producer().await;
@@ -41,6 +43,25 @@ pub(super) async fn only_atomic_batches_are_refused_as_a_whole(scenario: &mut St
     let outcomes: Vec<EnqueueOutcome> = answer.outcome.unwrap().iter().collect();
     assert_eq!(outcomes, [Existing, Created], "an existing job is not refused");
     assert_eq!(scenario.counts(QUEUE).await.ready, 3);
+}
+
+pub(super) async fn key_is_one_job_until_it_ends(scenario: &mut StoreScenario) {
+    let producer = scenario.producer().await;
+    let minute = Duration::from_secs(60);
+    let keyed =
+        |n| NewJob { payload: "x".into(), ..job(n) }.idempotency_key_for("order-42", minute);
+    assert_eq!(scenario.enqueue(producer, [keyed(1)]).await, [Created]);
+    let other = NewJob { payload: "another payload".into(), ..keyed(3) };
+    let elsewhere = NewJob { path: job_of("/jobs/b", 4).path, ..keyed(4) };
+    let outcomes = scenario.enqueue(producer, [keyed(2), other, elsewhere, keyed(1)]).await;
+    let known = ExistingKey(id(1));
+    assert_eq!(outcomes, [known, Refused(Refusal::KeyConflict), Created, Existing]);
+    scenario.restart().await;
+    let producer = scenario.producer().await;
+    assert_eq!(scenario.enqueue(producer, [keyed(5)]).await, [known], "after a restart");
+    scenario.advance(60_000).await;
+    assert_eq!(scenario.enqueue(producer, [keyed(6)]).await, [Created], "the key has ended");
+    assert_eq!(scenario.stat(QUEUE).await.enqueued, 2);
 }
 
 pub(super) async fn resent_batch_receives_its_first_answer(scenario: &mut StoreScenario) {

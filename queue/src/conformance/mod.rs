@@ -45,6 +45,7 @@ scenarios! {
         job_is_created_once_and_exists_when_repeated
         one_id_from_a_thousand_producers_creates_one_job
         only_atomic_batches_are_refused_as_a_whole
+        key_is_one_job_until_it_ends
         resent_batch_receives_its_first_answer
         resent_batch_receives_its_first_answer_after_a_restart
         only_answers_to_the_last_batches_are_stored

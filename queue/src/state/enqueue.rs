@@ -12,6 +12,7 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::idempotency::{KeyUse, same_key};
 use super::profile;
 use super::queue::Queue;
 use super::row::{Row, Substate};
@@ -21,6 +22,9 @@ use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
 
 /// Row indexes are `u32`, and one value means none.
 pub(super) const JOBS_MAX: u64 = u32::MAX as u64 - 1;
+
+/// The payload of a new key's job, and the job.
+type KeyHolder = ((u32, u32), JobId);
 
 /// Where the jobs of one of a batch's paths go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -149,8 +153,14 @@ impl State {
         if let Some(slot) = self.rows.find(&head.id) {
             return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
+        let key = self.find_key(&batch.paths[entry.path], &head);
+        if let KeyUse::Known(answer) = key {
+            return answer;
+        }
         let destination = &mut destinations[entry.path];
-        if let Err(refusal) = self.admit(*destination, 0, 0, 0) {
+        if let Err(refusal) =
+            self.admit(*destination, 0, 0, 0).and_then(|()| self.admit_key(key, 0))
+        {
             return EnqueueOutcome::Refused(refusal);
         }
         let queue = match *destination {
@@ -168,6 +178,9 @@ impl State {
         };
         let at = Command::BATCH_AT + entry.at;
         let entry = RecordRef { index: self.index, at, length: entry.length };
+        if let Some(idempotency) = &head.idempotency {
+            self.hold_key(queue, idempotency, head.id, payload_of(&head));
+        }
         self.insert_job(queue, head, entry, None, out);
         EnqueueOutcome::Created
     }
@@ -181,31 +194,44 @@ impl State {
         let mut new_jobs: HashMap<JobId, (u32, u32)> = HashMap::new();
         let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
         let mut new_queues = 0;
+        let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
+        let mut added_keys = 0;
         let mut judge = |entry: BatchEntry| {
             let head = match entry.head {
                 Ok(head) => head,
                 Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
             };
-            let payload = (head.crc, head.payload_len as u32);
+            let payload = payload_of(&head);
             let known = self.rows.find(&head.id);
             let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len()));
             if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
                 return same_id(&head, known);
             }
             let path = &batch.paths[entry.path];
+            let key = self.find_key(path, &head);
+            let text = head.idempotency.as_ref().map(|idempotency| (path, idempotency.key.clone()));
+            if let Some(&(payload, job)) = text.as_ref().and_then(|text| new_keys.get(text)) {
+                return same_key(&head, payload, job);
+            }
+            if let KeyUse::Known(answer) = key {
+                return answer;
+            }
             let jobs = jobs_by_path.entry(path).or_default();
             let others = if destinations[entry.path] == Destination::New && *jobs == 0 {
                 new_queues
             } else {
                 0
             };
-            match self.admit(destinations[entry.path], *jobs, new_jobs.len(), others) {
+            let fits = self.admit(destinations[entry.path], *jobs, new_jobs.len(), others);
+            match fits.and_then(|()| self.admit_key(key, added_keys)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
                     new_queues +=
                         usize::from(destinations[entry.path] == Destination::New && *jobs == 0);
                     *jobs += 1;
                     new_jobs.insert(head.id, payload);
+                    added_keys += usize::from(key == KeyUse::New);
+                    new_keys.extend(text.map(|text| (text, (payload, head.id))));
                     EnqueueOutcome::Created
                 }
             }
@@ -337,15 +363,21 @@ impl State {
 
 /// A known id: the same job if the payload's length and checksum are the same.
 fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
-    if (head.crc, head.payload_len as u32) == known {
+    if payload_of(head) == known {
         EnqueueOutcome::Existing
     } else {
         EnqueueOutcome::Refused(Refusal::IdConflict)
     }
 }
 
+/// Checksum and length of a payload: what distinguishes it from another one.
+pub(super) fn payload_of(head: &EntryHead) -> (u32, u32) {
+    (head.crc, head.payload_len as u32)
+}
+
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
+        WireError::OverLimit { what, .. } if what.starts_with("idempotency") => Refusal::BadOptions,
         // The options have one list with a limit; everything else over a limit is payload or
         // headers.
         WireError::OverLimit { limit, what, .. }

@@ -32,6 +32,7 @@ impl State {
         self.check_queues()?;
         self.check_dead_letters()?;
         self.check_sessions()?;
+        self.check_keys()?;
         self.check_groups()
     }
 
@@ -283,6 +284,18 @@ impl State {
         ensure!(bytes == self.sessions.answer_bytes, "bytes of answers are miscounted");
         ensure!(to_remove == self.sessions.to_remove, "the sessions to remove differ");
         ensure!(self.sessions.by_id.len() == self.sessions.table.len(), "sessions differ");
+        Ok(())
+    }
+
+    fn check_keys(&self) -> Result<(), String> {
+        let mut ends = BTreeSet::new();
+        for (slot, held) in self.keys.table().iter() {
+            let found = self.keys.find(held.queue, held.key());
+            ensure!(found == Some(slot), "key {slot} leads elsewhere");
+            ends.insert((held.ends_at, slot));
+        }
+        ensure!(ends == self.keys.ends, "the ends of keys differ");
+        ensure!(self.keys.indexed() == ends.len(), "the index has keys that do not exist");
         Ok(())
     }
 

@@ -31,7 +31,7 @@ const OUTSIDE_BYTES: usize = 512;
 const ITEM_BYTES: usize = 2 * size_of::<Attempt>();
 
 impl State {
-    /// Approximate bytes of memory of jobs, queues and sessions. Excludes the data that an
+    /// Approximate bytes of memory of jobs, keys, queues and sessions. Excludes the data that an
     /// unfinished snapshot has frozen, up to as much again if all of it changes meanwhile, and
     /// payloads, which are in the log.
     pub fn memory_bytes(&self) -> u64 {
@@ -45,7 +45,8 @@ impl State {
         let sessions = self.sessions.table.len() * (size_of::<Session>() + OUTSIDE_BYTES);
         let dead = self.dead.table().len() * KIND_BYTES;
         let bytes = jobs + running + waiting + sides + profiles + queues + sessions + dead;
-        bytes as u64 + self.side_items * ITEM_BYTES as u64 + self.sessions.answer_bytes
+        let items = self.side_items * ITEM_BYTES as u64;
+        bytes as u64 + items + self.keys.bytes() + self.sessions.answer_bytes
     }
 }
 

@@ -12,7 +12,8 @@
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
-//!   But no job is delivered, or enters ready, after its expiry: [`expiry`].
+//!   But no job is delivered, or enters ready, after its expiry: [`expiry`]; and no key of a job
+//!   counts after its end: [`idempotency`].
 
 mod act;
 mod age_cursor;
@@ -27,6 +28,7 @@ mod events;
 mod expiry;
 mod history;
 mod id_key;
+mod idempotency;
 mod invariant;
 mod lanes;
 mod limits;
@@ -69,6 +71,7 @@ pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
+use self::idempotency::HeldKeys;
 use self::links::{Link, ServedPaths};
 use self::names::WorkerNames;
 use self::pause::Patterns;
@@ -110,6 +113,7 @@ pub struct State {
     /// Only for lookups, never iterated.
     by_path: HashMap<Path, u32>,
     timers: Timers,
+    keys: HeldKeys,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -155,6 +159,7 @@ impl State {
             queues: Vec::new(),
             by_path: HashMap::new(),
             timers: Timers::default(),
+            keys: HeldKeys::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),

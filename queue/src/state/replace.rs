@@ -33,6 +33,10 @@ impl State {
             }
             Err(_) => return ReplaceOutcome::BadOptions,
         };
+        // A replacement is one operator's request, which names the job that it replaces.
+        if head.idempotency.is_some() {
+            return ReplaceOutcome::BadOptions;
+        }
         let taken = self.rows.find(&head.id).map(|slot| &self.rows[slot]);
         let is_this = taken.is_some_and(|row| {
             let replaces = self.side(row).and_then(|side| side.replaces);

@@ -86,12 +86,12 @@ impl Session {
 /// What an answer, and a run of one, count as. Numbers, not sizes of types: they decide at every
 /// replay, and a compiler may change layouts.
 const ANSWER_BYTES: usize = 40;
-const RUN_BYTES: usize = 8;
+const RUN_BYTES: usize = 24;
 
-/// An answer with at most one byte per outcome.
+/// An answer with at most one byte per outcome, unless some outcomes name a job.
 #[derive(Clone, PartialEq, Debug)]
 enum RetainedAnswer<T> {
-    /// Most batches have few runs of equal outcomes.
+    /// Most batches have few runs of equal outcomes; some have outcomes without a code.
     Runs(Runs<T>),
     /// The code of each outcome.
     Codes(Box<[u8]>),
@@ -102,7 +102,10 @@ impl<T: Outcome> RetainedAnswer<T> {
         if runs.runs().len() * RUN_BYTES <= runs.len() {
             return RetainedAnswer::Runs(runs);
         }
-        RetainedAnswer::Codes(runs.iter().map(Outcome::to_code).collect())
+        match runs.iter().map(Outcome::to_code).collect() {
+            Some(codes) => RetainedAnswer::Codes(codes),
+            None => RetainedAnswer::Runs(runs),
+        }
     }
 
     fn runs(&self) -> Runs<T> {
@@ -123,15 +126,15 @@ impl<T: Outcome> RetainedAnswer<T> {
     }
 }
 
-/// An outcome that is stored as one byte.
+/// An outcome that is stored as one byte, unless it has no code.
 pub(super) trait Outcome: Copy + PartialEq {
-    fn to_code(self) -> u8;
+    fn to_code(self) -> Option<u8>;
     fn from_code(code: u8) -> Option<Self>;
 }
 
 impl Outcome for SettleOutcome {
-    fn to_code(self) -> u8 {
-        self.code()
+    fn to_code(self) -> Option<u8> {
+        Some(self.code())
     }
 
     fn from_code(code: u8) -> Option<SettleOutcome> {
@@ -140,12 +143,13 @@ impl Outcome for SettleOutcome {
 }
 
 impl Outcome for EnqueueOutcome {
-    fn to_code(self) -> u8 {
+    fn to_code(self) -> Option<u8> {
         match self {
-            EnqueueOutcome::Created => 0,
+            EnqueueOutcome::Created => Some(0),
             // No refusal has the code 0: see the test.
-            EnqueueOutcome::Existing => u8::MAX,
-            EnqueueOutcome::Refused(refusal) => refusal.code(),
+            EnqueueOutcome::Existing => Some(u8::MAX),
+            EnqueueOutcome::Refused(refusal) => Some(refusal.code()),
+            EnqueueOutcome::ExistingKey(_) => None,
         }
     }
 
@@ -282,7 +286,7 @@ mod tests {
         for outcome in
             [EnqueueOutcome::Created, EnqueueOutcome::Existing].into_iter().chain(refusals)
         {
-            assert_eq!(EnqueueOutcome::from_code(outcome.to_code()), Some(outcome));
+            assert_eq!(outcome.to_code().and_then(EnqueueOutcome::from_code), Some(outcome));
         }
     }
 
@@ -294,7 +298,9 @@ mod tests {
         let entry = ANSWER_BYTES as u64;
         assert!(size_of::<(u64, RetainedAnswer<EnqueueOutcome>)>() <= ANSWER_BYTES);
         assert!(size_of::<(EnqueueOutcome, u32)>() <= RUN_BYTES);
-        for (runs, most) in [(alternating, 10_000), (uniform, 8), (Runs::default(), 0)] {
+        for (runs, most) in
+            [(alternating, 10_000), (uniform, RUN_BYTES as u64), (Runs::default(), 0)]
+        {
             let answer = RetainedAnswer::of(runs.clone());
             assert!(answer.bytes() <= entry + most, "{} bytes", answer.bytes());
             assert_eq!(answer.runs(), runs);

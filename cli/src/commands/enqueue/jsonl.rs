@@ -15,6 +15,8 @@ use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 struct Line {
     payload: Value,
     id: Option<String>,
+    idempotency_key: Option<String>,
+    idempotency_for: Option<String>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -50,6 +52,13 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     if let Some(id) = line.id {
         job.id = id.parse().map_err(|error| format!("id: {error}"))?;
     }
+    let key_for = line.idempotency_for.map(|length| {
+        let length = named("idempotency_for", parse_duration(&length))?;
+        line.idempotency_key.is_some().then_some(length).ok_or_else(|| {
+            "idempotency_for: the job has no idempotency_key; set both or neither".to_owned()
+        })
+    });
+    job.idempotency = super::idempotency(line.idempotency_key, key_for.transpose()?);
     if let Some(priority) = line.priority {
         job.options.priority = priority;
     }
@@ -117,8 +126,12 @@ mod tests {
     #[test]
     fn every_option_has_a_json_field() {
         let line = br#"{"payload":1,"expires":"2026-11-20T21:30:00Z","run_timeout":"0s",
-            "backoff":"fixed:5s","keep":"1h","prepare":true,"result":false}"#;
-        let options = read(line, job()).unwrap().options;
+            "backoff":"fixed:5s","keep":"1h","prepare":true,"result":false,
+            "idempotency_key":"order-42","idempotency_for":"1h"}"#;
+        let job = read(line, job()).unwrap();
+        let key = job.idempotency.unwrap();
+        assert_eq!((&*key.key, key.for_ms), ("order-42", Some(3_600_000)));
+        let options = job.options;
         assert_eq!(options.expires_at, Some(1_795_210_200_000));
         assert_eq!((options.run_timeout_ms, options.keep_ms), (Some(0), Some(3_600_000)));
         assert_eq!(options.backoff, Some(longshore::Backoff::Fixed(5_000)));
@@ -141,6 +154,8 @@ mod tests {
             (r#"{"payload":1,"prority":2}"#, "prority"),
             (r#"{"payload":1,"id":"7"}"#, "id: "),
             (r#"{"payload":1,"delay":"soon"}"#, "delay: "),
+            (r#"{"payload":1,"idempotency_for":"1h"}"#, "no idempotency_key"),
+            (r#"{"payload":1,"idempotency_key":"a","idempotency_for":"x"}"#, "idempotency_for: "),
             (r#"{"payload":1,"delay":"1s","at":"2026-11-20T21:30:00Z"}"#, "not both"),
             (r#"{"payload":1,"max_attempts":0}"#, "at least 1"),
             (r#"{"payload":1,"lease":"1ms"}"#, "12h"),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
+use longshore::protocol::Idempotency;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 use longshore::{
     Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, new_id,
@@ -125,11 +126,18 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         // Jobs enqueued by hand retain their result by default.
         keep_result: !arguments.no_result,
     };
+    job.idempotency = idempotency(arguments.idempotency_key.clone(), arguments.idempotency_for);
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
         check_runs(&job.options)?;
     }
     Ok(job)
+}
+
+/// The key of a job; the producer checks its limits.
+fn idempotency(key: Option<String>, duration: Option<Duration>) -> Option<Box<Idempotency>> {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    key.map(|key| Box::new(Idempotency { key, for_ms: duration.map(ms) }))
 }
 
 /// Validates a number of attempts.

@@ -160,7 +160,10 @@ fn in_whole_seconds(why: &str) -> String {
 fn is_without_answer(error: &EnqueueError) -> bool {
     matches!(
         error,
-        EnqueueError::Resolver { .. } | EnqueueError::NotSent { .. } | EnqueueError::Unknown { .. }
+        EnqueueError::Resolver { .. }
+            | EnqueueError::NotSent { .. }
+            | EnqueueError::HomeAway { .. }
+            | EnqueueError::Unknown { .. }
     )
 }
 

@@ -104,7 +104,7 @@ impl Publisher {
         for outcome in outcomes.iter() {
             match outcome {
                 EnqueueOutcome::Created => {}
-                EnqueueOutcome::Existing => {
+                EnqueueOutcome::Existing | EnqueueOutcome::ExistingKey(_) => {
                     return Err(PublisherError::Job("two jobs have the same id".to_owned()));
                 }
                 EnqueueOutcome::Refused(why) => return Err(PublisherError::Job(why.to_string())),

@@ -3,6 +3,7 @@
 
 mod deadlines;
 mod failover;
+mod homes;
 mod links;
 mod model;
 mod resending;
@@ -209,7 +210,7 @@ impl Scenario {
     }
 
     fn request_route(&mut self) -> RouteLookup {
-        let routed = self.core.route(self.now, &path("/jobs"), self.now);
+        let routed = self.core.route(self.now, &path("/jobs"), false, self.now);
         self.drain();
         routed
     }

@@ -14,7 +14,7 @@ fn a_negative_answer_counts_only_for_earlier_callers() {
     scenario.resolve_with(PathAnswer::NotFound, true);
     let core = &mut scenario.core;
     assert_eq!(
-        core.route(scenario.now, &path("/jobs"), since),
+        core.route(scenario.now, &path("/jobs"), false, since),
         RouteLookup::NoRoute(NoRoute::NoPublisher)
     );
     scenario.pass(ms(1));
@@ -155,13 +155,13 @@ fn a_refused_path_and_a_silent_resolver_report_reasons() {
     let since = scenario.now;
     scenario.request_route();
     scenario.resolve_with(PathAnswer::Refused("no such tree".into()), true);
-    let routed = scenario.core.route(scenario.now, &path("/jobs"), since);
+    let routed = scenario.core.route(scenario.now, &path("/jobs"), false, since);
     assert_eq!(routed, RouteLookup::NoRoute(NoRoute::Refused("no such tree".into())));
     scenario.pass(ms(1));
     scenario.request_route();
     let paths = scenario.resolve_requests.pop_front().expect("a question");
     scenario.core.resolved(scenario.now, &paths, Err(ReadError::NoReplicas));
-    let routed = scenario.core.route(scenario.now, &path("/jobs"), scenario.now);
+    let routed = scenario.core.route(scenario.now, &path("/jobs"), false, scenario.now);
     assert_eq!(routed, RouteLookup::NoRoute(NoRoute::Resolver(Arc::new(ReadError::NoReplicas))));
 }
 
@@ -220,7 +220,7 @@ fn paths_with_the_same_publishers_share_batches() {
     let a = publisher(1);
     let mut scenario = Scenario::new(StreamLimits { batch_jobs_max: 10, ..single() });
     for text in ["/a", "/b"] {
-        scenario.core.route(scenario.now, &path(text), scenario.now);
+        scenario.core.route(scenario.now, &path(text), false, scenario.now);
         scenario.drain();
         scenario.resolve(std::slice::from_ref(&a));
     }
@@ -238,7 +238,7 @@ fn a_full_path_cache_is_cleared() {
     let a = publisher(1);
     let mut scenario = Scenario::new(single());
     for n in 0..=PATHS_MAX {
-        scenario.core.route(scenario.now, &path(&format!("/p/{n}")), scenario.now);
+        scenario.core.route(scenario.now, &path(&format!("/p/{n}")), false, scenario.now);
         scenario.drain();
     }
     while !scenario.resolve_requests.is_empty() {

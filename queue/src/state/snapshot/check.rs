@@ -47,6 +47,9 @@ impl State {
                 return inconsistent("dead letters");
             }
         }
+        if self.keys.table().iter().any(|(_, held)| held.queue as usize >= self.queues.len()) {
+            return inconsistent("a key");
+        }
         for queue in &self.queues {
             let lists = [queue.prepared, queue.scheduled, queue.running];
             let lists = lists.into_iter().chain([queue.ended.list, queue.ended.own]);

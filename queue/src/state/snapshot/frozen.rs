@@ -9,6 +9,7 @@ use super::super::State;
 use super::super::chunks::Shared;
 use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
+use super::super::idempotency::HeldKey;
 use super::super::names::WorkerName;
 use super::super::profile::Profile;
 use super::super::queue::Queue;
@@ -38,17 +39,19 @@ pub struct Frozen {
     sessions: FrozenSlab<Session>,
     subscriptions: FrozenSlab<Subscription>,
     rows: Shared<Row>,
+    keys: FrozenSlab<HeldKey>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
 type FrozenSlab<T> = (Shared<Option<T>>, Shared<u32>);
 
-/// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session.
+/// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session, a key.
 const ROW_BYTES: u64 = 68;
 const FREE_ROW_BYTES: u64 = 4;
 const SIDE_BYTES: u64 = 48;
 const QUEUE_BYTES: u64 = 128;
 const SESSION_BYTES: u64 = 256;
+const KEY_BYTES: u64 = 72;
 
 impl State {
     /// The approximate size of its snapshot in bytes, from counters alone.
@@ -59,6 +62,7 @@ impl State {
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES
+            + self.keys.table().len() as u64 * KEY_BYTES
     }
 
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
@@ -81,6 +85,7 @@ impl State {
             sessions: self.sessions.table.freeze(),
             subscriptions: self.dispatch.subscriptions.freeze(),
             rows: self.rows.freeze(),
+            keys: self.keys.freeze(),
         }
     }
 
@@ -134,6 +139,7 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Sessions, &mut self.sessions, out)
             || next_of_slab(Table::Subscriptions, &mut self.subscriptions, out)
             || next_of(Table::Rows as u8, &mut self.rows, out, Row::encode)
+            || next_of_slab(Table::Keys, &mut self.keys, out)
     }
 }
 

@@ -64,6 +64,7 @@ impl State {
             Table::Sessions => self.sessions.table.allocated(),
             Table::Subscriptions => self.dispatch.subscriptions.allocated(),
             Table::Rows => self.rows.allocated() as usize,
+            Table::Keys => self.keys.table().allocated(),
         };
         count as u64
     }

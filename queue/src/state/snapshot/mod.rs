@@ -27,9 +27,9 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
-/// mixed answers, has a few MB. In tests a few jobs make several blocks.
+/// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
 
 /// The tables, in the order of writing. A tag with [`FREE`] holds a table's free numbers.
@@ -49,12 +49,13 @@ enum Table {
     Subscriptions = 10,
     Rows = 11,
     Closings = 12,
+    Keys = 13,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 13] = [
+    const ALL: [Table; 14] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -68,6 +69,7 @@ impl Table {
         Table::Sessions,
         Table::Subscriptions,
         Table::Rows,
+        Table::Keys,
     ];
 }
 

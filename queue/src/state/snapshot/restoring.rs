@@ -8,6 +8,7 @@ use longshore_protocol::{Decode, Glob, Reader};
 use super::super::State;
 use super::super::dead_letters::{DeadLetterGroup as DeadGroup, DeadLetters};
 use super::super::enqueue::JOBS_MAX;
+use super::super::idempotency::{HeldKey, HeldKeys};
 use super::super::links::ServedPaths;
 use super::super::names::{WorkerName, WorkerNames};
 use super::super::profile::{DEFAULT, Profile, Profiles};
@@ -26,6 +27,7 @@ pub struct Restoring {
     profiles: Slab<Profile>,
     names: Slab<WorkerName>,
     dead: Slab<DeadGroup>,
+    keys: Slab<HeldKey>,
 }
 
 impl Default for Restoring {
@@ -43,6 +45,7 @@ impl Restoring {
             profiles: Slab::default(),
             names: Slab::default(),
             dead: Slab::default(),
+            keys: Slab::default(),
         }
     }
 
@@ -98,6 +101,7 @@ impl Restoring {
                     return Err(inconsistent("more rows than there may be"));
                 }
                 Table::Rows => state.rows.push(Row::decode(r)?),
+                Table::Keys => self.keys.push_entry(r.option()?),
             }
         }
         Ok(())
@@ -115,6 +119,7 @@ impl Restoring {
                 Table::DeadLetters => self.dead.push_free(number),
                 Table::Sessions => state.sessions.table.push_free(number),
                 Table::Subscriptions => state.dispatch.subscriptions.push_free(number),
+                Table::Keys => self.keys.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -133,9 +138,9 @@ impl Restoring {
     /// # Errors
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
-        let Restoring { mut state, counts, profiles, names, dead } = self;
+        let Restoring { mut state, counts, profiles, names, dead, keys } = self;
         let counts = counts.ok_or(inconsistent("no start block"))?;
-        let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole()];
+        let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
         let are_whole = are_whole.into_iter().chain([
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
@@ -149,6 +154,7 @@ impl Restoring {
         state.profiles = Profiles::from_table(profiles);
         state.names = WorkerNames::from_table(names);
         state.dead = DeadLetters::from_table(dead).ok_or(inconsistent("kinds of dead letters"))?;
+        state.keys = HeldKeys::from_table(keys).ok_or(inconsistent("a key that is there twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
 use longshore_protocol::{
-    Backoff, DeathReason, Due, Fingerprint, FrameWriter, JobOptions, JobState, NewJob,
+    Backoff, DeathReason, Due, Fingerprint, FrameWriter, Idempotency, JobOptions, JobState, NewJob,
     QueueSettings,
 };
 
@@ -53,7 +53,13 @@ impl Harness {
             payload: Bytes::from_static([&b"one"[..], b"one", b"one", b"two"][draw.below(4)]),
             headers: Default::default(),
             options,
+            idempotency: (draw.one_in(4) || self.has_keys()).then(|| draw.idempotency()),
         }
+    }
+
+    /// Cases in which most jobs have an idempotency key.
+    fn has_keys(&self) -> bool {
+        self.bias % 4 == 1
     }
 
     /// Cases in which jobs should run rather than wait.
@@ -62,7 +68,8 @@ impl Harness {
     }
 
     pub(super) fn draw_entry(&self, draw: &mut Draw) -> Bytes {
-        let job = self.draw_job(draw);
+        let mut job = self.draw_job(draw);
+        job.idempotency = job.idempotency.filter(|_| draw.one_in(8));
         let mut head = FrameWriter::with_capacity(64);
         job.encode_entry_head(&mut head);
         head.put(&job.payload);
@@ -95,6 +102,14 @@ impl Harness {
             filter.ended_before = draw.one_of(&ends);
         }
         filter
+    }
+}
+
+impl Draw {
+    fn idempotency(&mut self) -> Box<Idempotency> {
+        let key = ["a", "b", "c", "d", "another"][self.below(5)].to_owned();
+        let for_ms = [None, Some(1), Some(60), Some(60), Some(3_000)][self.below(5)];
+        Box::new(Idempotency { key, for_ms })
     }
 }
 

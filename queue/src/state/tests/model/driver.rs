@@ -79,6 +79,7 @@ impl Harness {
             queues: 4,
             subscriptions_per_link: 2,
             ended_per_queue: 5,
+            idempotency_bytes: 3 * 160 + 159,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
@@ -182,6 +183,8 @@ impl Harness {
             worker_losses: 1,
             lost_deliveries: 1,
             answers_retained: 1,
+            idempotency_bytes: 0,
+            idempotency_ms: 1,
             ..Rules::STANDARD
         });
         let mut out = Outcomes::default();
@@ -218,6 +221,7 @@ impl Harness {
         self.compare_jobs();
         self.compare_queues();
         self.compare_timers(&command);
+        self.compare_keys();
         if self.coverage.is_some() {
             self.record_coverage(&out);
         }

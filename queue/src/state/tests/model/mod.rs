@@ -3,8 +3,8 @@
 //!
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
-//! - [`naive`] is the model; its parts are [`jobs`], [`queues`], [`sessions`], [`leases`],
-//!   [`actions`], [`timers`] and [`dispatch`].
+//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`queues`], [`sessions`],
+//!   [`leases`], [`actions`], [`timers`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
 //! of failing ones.
@@ -16,6 +16,7 @@ mod draw_commands;
 mod draw_jobs;
 mod driver;
 mod jobs;
+mod keys;
 mod leases;
 mod naive;
 mod queues;
@@ -77,6 +78,9 @@ fn random_commands_reach_every_edge_case() {
     expected.extend(JobState::ALL.iter().map(|state| format!("Act NotInState({state:?})")));
     for text in [
         "Existing",
+        "ExistingKey",
+        "Refused(KeyConflict)",
+        "Refused(KeysFull)",
         "Refused(IdConflict)",
         "Refused(NotHere)",
         "Refused(Reserved)",

@@ -12,6 +12,7 @@ use longshore_protocol::{
 use super::actions::is_explained;
 use super::dispatch::{Shares, Subscription};
 use super::jobs::{Job, Phase, Queue};
+use super::keys::Key;
 use super::sessions::Session;
 use crate::Rules;
 use crate::command::Command;
@@ -29,6 +30,7 @@ pub(super) struct Model {
     pub(super) served: (Vec<Path>, Vec<Path>),
     pub(super) jobs: Vec<Job>,
     pub(super) queues: Vec<Queue>,
+    pub(super) keys: Vec<Key>,
     pub(super) sessions: Vec<Session>,
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) shares: Vec<Shares>,
@@ -92,6 +94,7 @@ impl Model {
             served: Default::default(),
             jobs: Vec::new(),
             queues: Vec::new(),
+            keys: Vec::new(),
             sessions: Vec::new(),
             subscriptions: Vec::new(),
             shares: Vec::new(),

@@ -53,6 +53,9 @@ impl Model {
             let conflict = EnqueueOutcome::Refused(Refusal::IdConflict);
             return if same { EnqueueOutcome::Existing } else { conflict };
         }
+        if let Some(known) = self.known_by_key(path, &entry) {
+            return known;
+        }
         let refused = self.accepts(path).err();
         let is_closed = self.closings.iter().any(|closing| closing.matches(path));
         let closed = is_closed.then_some(Refusal::QueueClosed);
@@ -69,9 +72,13 @@ impl Model {
         if is_full {
             return EnqueueOutcome::Refused(Refusal::QueueFull);
         }
+        if self.has_key_too_many(path, &entry) {
+            return EnqueueOutcome::Refused(Refusal::KeysFull);
+        }
         if let Err(refusal) = self.open_queue(path, to) {
             return EnqueueOutcome::Refused(refusal);
         }
+        self.hold_key(path, &entry);
         self.create(entry, record, path, None, to);
         EnqueueOutcome::Created
     }
@@ -137,6 +144,9 @@ impl Model {
     ) -> ReplaceOutcome {
         let record = self.record(Command::REPLACE_ENTRY_AT, 0, entry.len() as u32);
         let Ok(entry) = Entry::read(entry.clone()) else { return ReplaceOutcome::BadOptions };
+        if entry.idempotency.is_some() {
+            return ReplaceOutcome::BadOptions;
+        }
         let dead = self.jobs.iter().find(|job| job.id == id);
         let taken = self.jobs.iter().find(|job| job.id == entry.id);
         // A repeated request, even if another job has the old id meanwhile.

@@ -33,6 +33,7 @@ impl Model {
         let may_stop = self.limits.step_jobs < STEP_JOBS;
         assert!(left.is_none() || may_stop, "a tick skips {left:?}");
         self.remove_sessions();
+        self.end_keys();
     }
 
     fn is_removable(&self, job: &Job, to: &Expected<'_>) -> bool {
@@ -80,6 +81,7 @@ impl Model {
                 due.push(now.mono_ms);
             }
         }
+        due.extend(self.keys.iter().map(|key| at_wall(key.ends_at)));
         due.extend(self.sessions.iter().filter_map(|session| session.forget_at));
         due.into_iter().min()
     }

@@ -1,0 +1,270 @@
+//! Idempotency keys: one job of a queue has a key at a time, until the key's end, which comes in
+//! log order. A key outlives its job.
+//!
+//! Plain jobs pay nothing for keys: they are in a table of their own, not in the jobs' rows. Each
+//! takes the same memory, whatever its length, so their number is their memory.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU8;
+
+use longshore_protocol::limits::IDEMPOTENCY_KEY_BYTES_MAX;
+use longshore_protocol::{
+    Decode, Encode, EnqueueOutcome, EntryHead, FrameWriter, Idempotency, JobId, Path, Reader,
+    Refusal, WireError,
+};
+
+use super::State;
+use super::chunks::Shared;
+use super::enqueue::payload_of;
+use super::slab::Slab;
+use super::slot_index::SlotIndex;
+
+/// What a key counts as: its entry, its slot in the index, its timer. A number, not the size of a
+/// type: it decides at every replay.
+pub(super) const KEY_BYTES: u64 = 160;
+/// Parts of the index: each grows by itself, so no command waits for all of them.
+const INDEX_PARTS: usize = 64;
+
+/// A key in use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct HeldKey {
+    pub(super) queue: u32,
+    /// Its job, which may have been removed.
+    pub(super) job: JobId,
+    /// CRC32C and length of the job's payload: they distinguish `KeyConflict` from an existing job,
+    /// as they do for ids.
+    pub(super) payload: (u32, u32),
+    /// When it ends (wall).
+    pub(super) ends_at: u64,
+    length: NonZeroU8,
+    bytes: [u8; IDEMPOTENCY_KEY_BYTES_MAX],
+}
+
+const _: () = assert!(size_of::<Option<HeldKey>>() == 120 && KEY_BYTES >= 120 + 9 + 24);
+
+impl HeldKey {
+    /// None if the text is no key: empty or too long.
+    fn new(
+        queue: u32,
+        text: &str,
+        job: JobId,
+        payload: (u32, u32),
+        ends_at: u64,
+    ) -> Option<HeldKey> {
+        let mut bytes = [0; IDEMPOTENCY_KEY_BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        let length = NonZeroU8::new(text.len() as u8)?;
+        Some(HeldKey { queue, job, payload, ends_at, length, bytes })
+    }
+
+    pub(super) fn key(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length.get())]
+    }
+
+    fn belongs_to(&self, queue: u32, key: &[u8]) -> bool {
+        self.queue == queue && self.key() == key
+    }
+}
+
+/// All keys in use.
+#[derive(Clone, Debug)]
+pub(super) struct HeldKeys {
+    table: Slab<HeldKey>,
+    index: Vec<SlotIndex>,
+    /// Producers choose the keys, so their hashes are keyed. Only for lookups: no outcome depends
+    /// on it.
+    hasher: RandomState,
+    /// By end (wall).
+    pub(super) ends: BTreeSet<(u64, u32)>,
+}
+
+impl Default for HeldKeys {
+    fn default() -> HeldKeys {
+        HeldKeys {
+            table: Slab::default(),
+            index: vec![SlotIndex::default(); INDEX_PARTS],
+            hasher: RandomState::new(),
+            ends: BTreeSet::new(),
+        }
+    }
+}
+
+impl HeldKeys {
+    pub(super) fn find(&self, queue: u32, key: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one((queue, key));
+        self.index[part(hash)].find(hash, |slot| self.table[slot].belongs_to(queue, key))
+    }
+
+    /// Adds a key that the queue does not have.
+    fn insert(&mut self, held: HeldKey) {
+        let slot = self.table.insert(held);
+        self.index_key(slot);
+    }
+
+    fn index_key(&mut self, slot: u32) {
+        let (table, hasher) = (&self.table, &self.hasher);
+        let hash_of = |slot: u32| hasher.hash_one((table[slot].queue, table[slot].key()));
+        let hash = hash_of(slot);
+        self.ends.insert((table[slot].ends_at, slot));
+        self.index[part(hash)].insert(hash, slot, hash_of);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let Some(held) = self.table.remove(slot) else { return };
+        let hash = self.hasher.hash_one((held.queue, held.key()));
+        self.index[part(hash)].remove(hash, slot);
+        self.ends.remove(&(held.ends_at, slot));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.table.len() as u64 * KEY_BYTES
+    }
+
+    /// The table as it is now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<HeldKey>>, Shared<u32>) {
+        self.table.freeze()
+    }
+
+    pub(super) fn table(&self) -> &Slab<HeldKey> {
+        &self.table
+    }
+
+    /// Keys in the index.
+    pub(super) fn indexed(&self) -> usize {
+        self.index.iter().map(SlotIndex::len).sum()
+    }
+
+    /// The keys of a snapshot; none if a queue has a key twice.
+    pub(super) fn from_table(table: Slab<HeldKey>) -> Option<HeldKeys> {
+        let mut keys = HeldKeys { table, ..HeldKeys::default() };
+        let slots: Vec<u32> = keys.table.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            let held = &keys.table[slot];
+            if keys.find(held.queue, held.key()).is_some() {
+                return None;
+            }
+            keys.index_key(slot);
+        }
+        Some(keys)
+    }
+}
+
+/// What a new job's key is to its queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum KeyUse {
+    /// The job has no key.
+    None,
+    /// The queue has no such key.
+    New,
+    /// It has, and the key's end has come: the job takes it over.
+    Ended,
+    /// The key is another job's, or this one's: the answer.
+    Known(EnqueueOutcome),
+}
+
+impl State {
+    /// What a job's key is in the queue at that path.
+    #[inline]
+    pub(super) fn find_key(&self, path: &Path, head: &EntryHead) -> KeyUse {
+        // Most jobs have no key: this check is all that keys cost them.
+        match &head.idempotency {
+            None => KeyUse::None,
+            Some(idempotency) => self.find_some_key(path, head, idempotency),
+        }
+    }
+
+    #[inline(never)]
+    fn find_some_key(&self, path: &Path, head: &EntryHead, idempotency: &Idempotency) -> KeyUse {
+        // Also of a queue that is closed, or served no longer: a known job is no new one.
+        let Some(&queue) = self.by_path.get(path) else { return KeyUse::New };
+        match self.keys.find(queue, idempotency.key.as_bytes()) {
+            None => KeyUse::New,
+            Some(slot) if self.keys.table[slot].ends_at <= self.now.wall_ms => KeyUse::Ended,
+            Some(slot) => {
+                let held = &self.keys.table[slot];
+                KeyUse::Known(same_key(head, held.payload, held.job))
+            }
+        }
+    }
+
+    /// Whether a key fits, after this many others of its batch.
+    #[inline]
+    pub(super) fn admit_key(&self, key: KeyUse, others: usize) -> Result<(), Refusal> {
+        if key != KeyUse::New {
+            return Ok(());
+        }
+        let bytes = self.keys.bytes() + (others as u64 + 1) * KEY_BYTES;
+        if bytes > self.rules.idempotency_bytes { Err(Refusal::KeysFull) } else { Ok(()) }
+    }
+
+    /// Gives the queue's key to a new job. An ended key of the same name is replaced.
+    pub(super) fn hold_key(
+        &mut self,
+        queue: u32,
+        idempotency: &Idempotency,
+        job: JobId,
+        payload: (u32, u32),
+    ) {
+        if let Some(ended) = self.keys.find(queue, idempotency.key.as_bytes()) {
+            self.keys.remove(ended);
+        }
+        let for_ms = idempotency.for_ms.unwrap_or(self.rules.idempotency_ms);
+        let ends_at = self.now.wall_ms.saturating_add(for_ms);
+        let held = HeldKey::new(queue, &idempotency.key, job, payload, ends_at);
+        // An entry decodes only with a key of 1 to 80 bytes.
+        if let Some(held) = held {
+            self.keys.insert(held);
+        }
+    }
+
+    /// Removes keys that have ended, the oldest first, in one bounded step.
+    pub(super) fn end_keys(&mut self) {
+        for _ in 0..self.rules.step_jobs {
+            let Some(&(at, slot)) = self.keys.ends.first() else { break };
+            if at > self.now.wall_ms {
+                break;
+            }
+            self.keys.remove(slot);
+        }
+    }
+}
+
+/// A known key: the same job if the payload's length and checksum are the same.
+pub(super) fn same_key(head: &EntryHead, payload: (u32, u32), job: JobId) -> EnqueueOutcome {
+    if payload_of(head) != payload {
+        EnqueueOutcome::Refused(Refusal::KeyConflict)
+    } else if head.id == job {
+        EnqueueOutcome::Existing
+    } else {
+        EnqueueOutcome::ExistingKey(job)
+    }
+}
+
+fn part(hash: u64) -> usize {
+    // A part itself uses the hash's lowest byte and its upper half.
+    (hash >> 8) as usize % INDEX_PARTS
+}
+
+impl Encode for HeldKey {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.queue));
+        self.job.encode(out);
+        out.u32_fixed(self.payload.0);
+        out.u64(u64::from(self.payload.1));
+        out.u64(self.ends_at);
+        out.string(&String::from_utf8_lossy(self.key()));
+    }
+}
+
+impl Decode for HeldKey {
+    fn decode(r: &mut Reader) -> Result<HeldKey, WireError> {
+        let queue = r.u32()?;
+        let job = JobId::decode(r)?;
+        let payload = (r.u32_fixed()?, r.u32()?);
+        let ends_at = r.u64()?;
+        let empty = r.invalid("empty idempotency key");
+        let key = r.text("idempotency key", IDEMPOTENCY_KEY_BYTES_MAX)?;
+        HeldKey::new(queue, key, job, payload, ends_at).ok_or(empty)
+    }
+}
