@@ -1,4 +1,4 @@
-//! Batches of jobs that disk, memory or a quota have no room for, until they are refused.
+//! Batches of jobs that disk or memory have no room for, until they are refused.
 //!
 //! Each refusal is a command of some 60 bytes, out of the room that is reserved for settles. A
 //! producer that retries as fast as it is answered would use that up, so answers are delayed. The

@@ -17,12 +17,13 @@ pub(crate) struct OperatorLog {
     clock_held: bool,
     deaths: DeathReporter,
     denied: LogLimit,
+    over_quota: LogLimit,
     /// The publisher's name.
     server: String,
     audit: AuditLog,
 }
 
-/// Most log lines about what clients may not do, in each period.
+/// Most log lines about what clients may not do, and as many about quotas, in each period.
 const DENIED_LINES_MAX: u32 = 10;
 const DENIED_PERIOD: Duration = Duration::from_secs(10);
 
@@ -35,6 +36,7 @@ impl OperatorLog {
             clock_held: false,
             deaths: DeathReporter::default(),
             denied: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
+            over_quota: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
         }
     }
 
@@ -74,6 +76,21 @@ impl OperatorLog {
         if let Some(left_out) = self.denied.admit(Instant::now()) {
             let identity = identity.map_or_else(String::new, Identity::to_string);
             warn!(identity, %address, %action, what, left_out, "the policy denies this to a client");
+        }
+    }
+
+    /// Logs, at a bounded rate, that a client has used up a quota of queues. That is daily life, and
+    /// not for the audit log.
+    pub(crate) fn over_quota(
+        &mut self,
+        identity: Option<&Identity>,
+        address: SocketAddr,
+        path: &Path,
+        why: &str,
+    ) {
+        if let Some(left_out) = self.over_quota.admit(Instant::now()) {
+            let identity = identity.map_or_else(String::new, Identity::to_string);
+            warn!(identity, %address, %path, %why, left_out, "a client is over its quota");
         }
     }
 

@@ -63,6 +63,8 @@ pub(crate) trait Queues {
     fn len(&self) -> u32;
     fn path(&self, queue: QueueId) -> &Path;
     fn has(&self, path: &Path) -> bool;
+    /// False if jobs are refused there for another reason, which their client is to know.
+    fn takes_jobs(&self, path: &Path) -> bool;
     fn waiting(&self, queue: QueueId) -> WaitingJobs;
 }
 
@@ -77,6 +79,10 @@ impl Queues for State {
 
     fn has(&self, path: &Path) -> bool {
         self.has_queue(path)
+    }
+
+    fn takes_jobs(&self, path: &Path) -> bool {
+        self.takes_jobs(path)
     }
 
     fn waiting(&self, queue: QueueId) -> WaitingJobs {
@@ -225,7 +231,8 @@ impl Account {
         now: Instant,
         over: &mut Option<OverQuota>,
     ) {
-        let mut refused: Vec<bool> = batch.paths.iter().map(|path| self.matches(path)).collect();
+        let is_limited = |path: &Path| self.matches(path) && queues.takes_jobs(path);
+        let mut refused: Vec<bool> = batch.paths.iter().map(is_limited).collect();
         let all = refused.iter().all(|&matches| matches);
         if !all && !refused.contains(&true) {
             return;
@@ -327,6 +334,10 @@ mod tests {
 
         fn has(&self, path: &Path) -> bool {
             self.0.iter().any(|(has, _)| has == path)
+        }
+
+        fn takes_jobs(&self, path: &Path) -> bool {
+            !path.is_reserved()
         }
 
         fn waiting(&self, queue: QueueId) -> WaitingJobs {

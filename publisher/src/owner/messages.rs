@@ -15,12 +15,6 @@ use crate::audited;
 use crate::delayed_refusals::RefusedBatch;
 use crate::permissions;
 
-/// A batch that becomes too long if its paths are replaced: all of it is refused.
-struct TooLongIfReplaced {
-    sequence: u64,
-    jobs: u32,
-}
-
 impl Owner {
     pub(super) fn message(
         &mut self,
@@ -29,26 +23,7 @@ impl Owner {
         message: ToPublisher,
     ) -> Result<(), Poisoned> {
         let command = match message {
-            ToPublisher::Enqueue(batch) => {
-                let batch = match self.permitted(link, batch) {
-                    Ok(batch) => batch,
-                    Err(TooLongIfReplaced { sequence, jobs }) => {
-                        let refusal = Refusal::Forbidden;
-                        let refused = Command::Refuse { link, sequence, jobs, refusal };
-                        self.store.submit(now, refused)?;
-                        return Ok(());
-                    }
-                };
-                let refusal = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
-                let (batch, refusal) = match refusal {
-                    None => self.within_quota(link, batch),
-                    refusal => (batch, refusal),
-                };
-                let Some(refusal) = refusal else { return self.enqueue(now, link, batch) };
-                let (sequence, jobs) = (batch.sequence, batch.len() as u32);
-                self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
-                return Ok(());
-            }
+            ToPublisher::Enqueue(batch) => return self.batch(now, link, batch),
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
             ToPublisher::Credit(credit) => {
@@ -97,12 +72,28 @@ impl Owner {
         Ok(())
     }
 
-    /// The batch, in which paths at which the client may not enqueue are replaced.
-    fn permitted(
-        &mut self,
-        link: LinkId,
-        batch: EnqueueBatch,
-    ) -> Result<EnqueueBatch, TooLongIfReplaced> {
+    /// A batch of jobs. Refusals for want of room are delayed, as they use up what is left. One over
+    /// a quota is refused at once, while there is room: it costs less than if it were accepted.
+    fn batch(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
+        let (sequence, jobs) = (batch.sequence, batch.len() as u32);
+        let no_room = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
+        let batch = self.permitted(link, batch);
+        if let Some(refusal) = no_room {
+            self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
+            return Ok(());
+        }
+        match batch.and_then(|batch| self.within_quota(link, batch)) {
+            Ok(batch) => self.enqueue(now, link, batch),
+            Err(refusal) => {
+                self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The batch, in which paths at which the client may not enqueue are replaced; the refusal of
+    /// all its jobs if nothing else is in it, or if it becomes too long.
+    fn permitted(&mut self, link: LinkId, batch: EnqueueBatch) -> Result<EnqueueBatch, Refusal> {
         let Some(rights) = self.router.rights(link) else { return Ok(batch) };
         let Some(paths) = permissions::limit(rights, Action::Enqueue) else { return Ok(batch) };
         if batch.paths.iter().all(|path| paths.contains(path)) {
@@ -114,9 +105,27 @@ impl Owner {
             let denied = denied.to_string();
             self.log_denied(link, Action::Enqueue, "no job may be enqueued there", || denied);
         }
-        batch
-            .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, is_denied)
-            .ok_or_else(|| TooLongIfReplaced { sequence: batch.sequence, jobs: batch.len() as u32 })
+        let refused = batch.paths.iter().map(is_denied);
+        self.without(&batch, refused.collect(), FORBIDDEN_PLACEHOLDER_PATH)
+            .ok_or(Refusal::Forbidden)
+    }
+
+    /// The batch, in which the paths that are refused are replaced. None if all are, so that nothing
+    /// of it needs to be in the journal; or if it becomes too long. Jobs that exist are answered as
+    /// such, and a publisher that drains refuses batches itself.
+    pub(super) fn without(
+        &self,
+        batch: &EnqueueBatch,
+        refused: Vec<bool>,
+        placeholder: &str,
+    ) -> Option<EnqueueBatch> {
+        let state = self.store.state();
+        let is_whole = !refused.contains(&false) && !state.is_draining();
+        if is_whole && !state.has_any_of(batch) {
+            return None;
+        }
+        let mut refused = refused.into_iter();
+        batch.with_paths_replaced(placeholder, |_| refused.next().unwrap_or(false))
     }
 
     /// Refuses a subscription that takes nothing, or names a queue that the client may not work on.

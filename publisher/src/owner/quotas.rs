@@ -2,37 +2,37 @@
 
 use std::time::Instant;
 
-use longshore_access::Action;
 use longshore_protocol::messages::work::{EnqueueBatch, OVER_QUOTA_PLACEHOLDER_PATH};
 use longshore_protocol::{LinkId, Path, Refusal};
 
 use super::Owner;
+use crate::queue_quotas::OverQuota;
 
 impl Owner {
-    /// The batch, and why all of its jobs are refused, if they are. If only some are, their paths
-    /// are replaced.
+    /// The batch, in which the paths over a quota are replaced; the refusal of all its jobs if no
+    /// other is in it.
     pub(super) fn within_quota(
         &mut self,
         link: LinkId,
         batch: EnqueueBatch,
-    ) -> (EnqueueBatch, Option<Refusal>) {
-        let Some((who, _)) = self.router.client(link) else { return (batch, None) };
+    ) -> Result<EnqueueBatch, Refusal> {
+        let Some((who, _)) = self.router.client(link) else { return Ok(batch) };
         let state = self.store.state();
-        let Some(over) = self.queue_quotas.check(state, who, &batch, Instant::now()) else {
-            return (batch, None);
-        };
-        let mut refused = over.refused.into_iter();
-        let some = match refused.as_slice().contains(&false) {
-            true => batch.with_paths_replaced(OVER_QUOTA_PLACEHOLDER_PATH, |_| {
-                refused.next().unwrap_or(false)
-            }),
-            false => None,
-        };
-        self.log_denied(link, Action::Enqueue, &over.why, || over.path.to_string());
-        match some {
-            Some(some) => (some, None),
-            None => (batch, Some(Refusal::OverQuota)),
+        // A publisher that drains accepts no new jobs: they are to go to another at once.
+        if state.is_draining() {
+            return Ok(batch);
         }
+        let over = self.queue_quotas.check(state, who, &batch, Instant::now());
+        let Some(OverQuota { mut refused, path, why }) = over else { return Ok(batch) };
+        // Jobs for a value are refused for good, which their client is to know.
+        for (refused, path) in refused.iter_mut().zip(&batch.paths) {
+            *refused = *refused && (state.has_queue(path) || !self.names.is_value(path));
+        }
+        if !refused.contains(&true) {
+            return Ok(batch);
+        }
+        self.log_over_quota(link, &path, &why);
+        self.without(&batch, refused, OVER_QUOTA_PLACEHOLDER_PATH).ok_or(Refusal::OverQuota)
     }
 
     /// True if the client may create no queue at that path, which is logged.
@@ -40,8 +40,13 @@ impl Owner {
         let Some((who, _)) = self.router.client(link) else { return false };
         let why = self.queue_quotas.refuses_queue(self.store.state(), who, path);
         if let Some(why) = &why {
-            self.log_denied(link, Action::Act, why, || path.to_string());
+            self.log_over_quota(link, path, why);
         }
         why.is_some()
+    }
+
+    fn log_over_quota(&mut self, link: LinkId, path: &Path, why: &str) {
+        let Some((identity, address)) = self.router.client(link) else { return };
+        self.operator_log.over_quota(identity, address, path, why);
     }
 }

@@ -1,9 +1,12 @@
 //! Quotas of queues: what may wait on the paths of a client.
 
 use longshore_access::{AccessControl, Policy};
-use longshore_protocol::messages::work::{Answer, Request};
-use longshore_protocol::{EnqueueOutcome, NewJob, QueueSettings, Refusal, Role};
-use longshore_publisher::PublisherOptions;
+use longshore_protocol::messages::work::{
+    Answer, BatchBuilder, FromPublisher, Request, ToPublisher,
+};
+use longshore_protocol::{BatchRefusal, EnqueueOutcome, NewJob, QueueSettings, Refusal, Role};
+use longshore_publisher::{Publisher, PublisherOptions};
+use longshore_transport::AuditLog;
 
 use crate::client::*;
 
@@ -50,11 +53,14 @@ async fn jobs_over_the_quota_are_refused_until_others_end() {
     assert_eq!(enqueue(&mut client, [job(3, 4)]).await, [CREATED]);
     assert_eq!(enqueue(&mut client, [job(7, 4)]).await, [OVER]);
     client.bury(delivered[1].token, "Broken", "for good").await;
-    // What is resent is no new job.
+    // What is resent is no new job: here below the quota, and then over it.
     assert_eq!(enqueue(&mut client, [job(3, 4)]).await, [EnqueueOutcome::Existing]);
     // A batch that begins below the quota is accepted whole, and a new policy holds at once.
     assert_eq!(enqueue(&mut client, [job(8, 4), job(9, 4)]).await, [CREATED; 2]);
     assert_eq!(enqueue(&mut client, [job(10, 4)]).await, [OVER]);
+    let existing = EnqueueOutcome::Existing;
+    assert_eq!(enqueue(&mut client, [job(8, 4), job(9, 4)]).await, [existing; 2]);
+    assert_eq!(enqueue(&mut client, [job(8, 4), job(10, 4)]).await, [existing, OVER]);
     control.replace(policy("links = 9\n"), None);
     assert_eq!(enqueue(&mut client, [job(10, 4)]).await, [CREATED]);
     running.stop().await;
@@ -96,4 +102,82 @@ async fn queues_over_the_quota_are_not_created() {
     assert!(matches!(configure("/jobs/b").await, Answer::Configured(Ok(_))));
     assert!(matches!(configure("/else").await, Answer::Configured(Ok(_))));
     running.stop().await;
+}
+
+/// Else one full path would refuse all jobs of a producer that sends to many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_quota_refuses_no_other_path_of_the_same_link() {
+    let (running, _, _dir) = limited("paths = [\"/jobs/a\"]\nwaiting_jobs = 1\n").await;
+    let mut client = Client::attach(&running, Role::Producer, 1).await;
+    let mut answers = Vec::new();
+    // All are sent before the first answer is read.
+    for n in 1..=20 {
+        let (mut batch, queue) = (BatchBuilder::new(), ["/x", "/jobs/a"][n as usize % 2]);
+        batch.push(&job_in(queue, n, 4));
+        client.send(&ToPublisher::Enqueue(batch.seal(false).to_batch(u64::from(n)).unwrap()));
+        answers.push(if n > 1 && queue != "/x" { OVER } else { CREATED });
+    }
+    for (n, expected) in (1..).zip(answers) {
+        let answer = client.until(|message| match message {
+            FromPublisher::Enqueued(answer) => Some(answer),
+            _ => None,
+        });
+        let answer = answer.await;
+        let outcomes: Vec<EnqueueOutcome> = answer.outcome.unwrap().iter().collect();
+        assert_eq!((answer.sequence, outcomes), (n, vec![expected]));
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_quota_hides_no_other_refusal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (audit_file, quota) = (dir.path().join("audit.jsonl"), "waiting_jobs = 1\n");
+    let audit = AuditLog::open(&audit_file).unwrap();
+    let anonymous = "who = [\"anonymous\"]\n";
+    let rules = format!(
+        "[[allow]]\n{anonymous}do = [\"*\"]\npaths = [\"/**\"]\n\
+         [[deny]]\n{anonymous}do = [\"enqueue\"]\npaths = [\"/jobs/secret\"]\n\
+         [[quota]]\n{anonymous}paths = [\"/**\"]\n{quota}"
+    );
+    let publisher = Publisher::open(PublisherOptions {
+        access_control: AccessControl::new(Some(Policy::parse(&rules).unwrap()), None),
+        audit,
+        defaults: vec![path("/jobs")],
+        ..PublisherOptions::new(dir.path().join("data"))
+    });
+    let publisher = publisher.await.unwrap();
+    let (values, address) = (publisher.values(), publisher.local_address());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(publisher.run(async { stopped.await.unwrap_or(()) }));
+    let live = values.publish(path("/jobs/live"), 1u64).unwrap();
+    let mut client = Client::attach_at(address, Role::Tool, 1).await;
+    assert_eq!(enqueue(&mut client, [job(1, 4)]).await, [CREATED]);
+    let others = [
+        ("/jobs/secret", Refusal::Forbidden),
+        ("/else", Refusal::NotHere),
+        ("/sys/x", Refusal::Reserved),
+        ("/jobs/live", Refusal::IsValue),
+    ];
+    for (n, (queue, refusal)) in (10..).zip(others) {
+        let refused = EnqueueOutcome::Refused(refusal);
+        assert_eq!(enqueue(&mut client, [job_in(queue, n, 4)]).await, [refused]);
+        let with_full = [job_in(queue, n, 4), job(n + 10, 4)];
+        assert_eq!(enqueue(&mut client, with_full).await, [refused, OVER], "{queue}");
+    }
+    // What is refused whole is not written.
+    let written_before = client.status().await.written_bytes;
+    let forbidden = EnqueueOutcome::Refused(Refusal::Forbidden);
+    assert_eq!(enqueue(&mut client, [job_in("/jobs/secret", 40, MIB)]).await, [forbidden]);
+    assert_eq!(enqueue(&mut client, [job(41, MIB)]).await, [OVER]);
+    assert!(client.status().await.written_bytes - written_before < MIB as u64);
+    client.ask(Request::Drain { draining: true }).await;
+    let draining = client.enqueue([job(30, 4)]).await;
+    assert_eq!(draining.outcome, Err(BatchRefusal::Draining));
+    stop.send(()).unwrap();
+    serving.await.unwrap().unwrap();
+    drop(live);
+    // Nor does it use up the audit log's records of the client.
+    let audited = std::fs::read_to_string(&audit_file).unwrap();
+    assert!(audited.contains("/jobs/secret") && !audited.contains("OverQuota"), "{audited}");
 }

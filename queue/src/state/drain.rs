@@ -26,6 +26,12 @@ impl State {
         batch.sequence > next || (batch.sequence == next && !self.has_all_of(batch))
     }
 
+    /// Whether a job of the batch exists here: it is answered as such, wherever it was sent.
+    pub fn has_any_of(&self, batch: &EnqueueBatch) -> bool {
+        let mut heads = batch.entries().filter_map(|entry| entry.head.ok());
+        heads.any(|head| self.rows.find(&head.id).is_some())
+    }
+
     fn has_all_of(&self, batch: &EnqueueBatch) -> bool {
         let mut heads = batch.entries().map(|entry| entry.head);
         heads.all(|head| head.is_ok_and(|head| self.rows.find(&head.id).is_some()))

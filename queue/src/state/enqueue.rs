@@ -269,6 +269,11 @@ impl State {
         Ok(())
     }
 
+    /// Whether the path has a queue that is open here, or may get one.
+    pub fn takes_jobs(&self, path: &Path) -> bool {
+        !matches!(self.destination(path), Destination::Closed(_))
+    }
+
     fn destination(&self, path: &Path) -> Destination {
         let destination = self.destination_if_open(path);
         let is_closed = match destination {
