@@ -109,7 +109,7 @@ impl AccessRefusal {
 
 /// Rules, as they are in force at one time.
 struct Rules {
-    /// Rises whenever policy and tokens are replaced.
+    /// Rises whenever the policy is replaced by another.
     version: u64,
     policy: Option<Policy>,
     tokens: Option<Tokens>,
@@ -124,8 +124,10 @@ type RightsKey = Option<(Identity, Arc<[String]>)>;
 impl Rules {
     /// Rules after these. With the same policy every identity keeps its rights.
     fn followed_by(&self, policy: Option<Policy>, tokens: Option<Tokens>) -> Rules {
-        let rights = if policy == self.policy { self.rights.clone() } else { Arc::default() };
-        let version = self.version + 1;
+        let (version, rights) = match policy == self.policy {
+            true => (self.version, self.rights.clone()),
+            false => (self.version + 1, Arc::default()),
+        };
         Rules { version, policy, tokens, jwt: self.jwt.clone(), rights }
     }
 
@@ -520,6 +522,21 @@ mod tests {
         let client = control.admit(&shown(&secret), 0).unwrap();
         assert_eq!(client.identity.unwrap().to_string(), "token:a");
         assert!(client.rights.paths(Action::Operate).is_everything());
+    }
+
+    /// Else every new token would have all that comes from the policy computed anew.
+    #[test]
+    fn the_version_rises_with_the_policy_alone() {
+        let control = AccessControl::new(Some(policy("token:a")), None);
+        let version = control.version();
+        control.replace(Some(policy("token:a")), Some(token("b").0));
+        control.replace_jwt(None);
+        assert_eq!(control.version(), version);
+        control.replace(Some(policy("token:b")), None);
+        assert!(control.version() > version);
+        let version = control.version();
+        control.replace(None, None);
+        assert!(control.version() > version);
     }
 
     #[test]

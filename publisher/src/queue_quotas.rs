@@ -37,7 +37,7 @@ pub(crate) struct QueueQuotas {
     /// A client may have a quota.
     any: bool,
     accounts: Vec<Account>,
-    /// The account of a line of the policy with these paths: clients with equal ones share it.
+    /// The account of an entry of the policy with these paths: clients with equal ones share it.
     by_paths: HashMap<(usize, Vec<String>), usize>,
     /// The accounts of each client, with the groups that it had.
     clients: HashMap<Identity, (Groups, Numbers)>,
@@ -171,7 +171,7 @@ impl QueueQuotas {
     fn account(&mut self, quota: QueueQuota) -> usize {
         let paths = quota.paths.iter().map(ToString::to_string).collect();
         let accounts = &mut self.accounts;
-        *self.by_paths.entry((quota.line, paths)).or_insert_with(|| {
+        *self.by_paths.entry((quota.entry, paths)).or_insert_with(|| {
             accounts.push(Account::new(quota));
             accounts.len() - 1
         })
@@ -451,6 +451,17 @@ mod tests {
         model.0[6].1 = 9;
         assert_eq!(check(&mut quotas, &model, 1_999), None, "jobs of others are seen later");
         assert!(check(&mut quotas, &model, 2_000).is_some());
+    }
+
+    #[test]
+    fn quotas_on_one_line_of_the_policy_are_two() {
+        let (mut quotas, _) = quotas(
+            "quota = [{ who = [\"token:a\"], paths = [\"/t/**\"], waiting_jobs = 3 }, \
+             { who = [\"token:b\"], paths = [\"/t/**\"], waiting_jobs = 9 }]\n",
+        );
+        let (model, now) = (Model(vec![(path("/t/1"), 4)]), Instant::now());
+        let mut check = |name| quotas.check(&model, Some(&who(name)), &batch(&["/t/1"]), now);
+        assert!(check("a").is_some() && check("b").is_none());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Authorization {
         let cut: Vec<_> = numbers.into_iter().filter_map(check).collect();
         let quota = |holder: &Holder| -> Quota {
             match holder {
-                Holder::Identity(identity) => self.control.quota(Some(identity.as_ref())),
+                Holder::Identity(identity, _) => self.control.quota(Some(identity.as_ref())),
                 Holder::Address(_) => self.control.quota(None),
             }
         };

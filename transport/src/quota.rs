@@ -22,8 +22,8 @@ const FRAME_BYTES_COUNTED_MIN: usize = 256;
 /// Who has a quota.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Holder {
-    /// All links of an identity.
-    Identity(Arc<Identity>),
+    /// All links of an identity with the same groups, on which its quota depends.
+    Identity(Arc<Identity>, Arc<[String]>),
     /// All links from an address that have no identity.
     Address(IpAddr),
 }
@@ -31,7 +31,7 @@ pub(crate) enum Holder {
 impl Holder {
     pub(crate) fn of(identity: Option<&Arc<Identity>>, address: IpAddr) -> Holder {
         match identity {
-            Some(identity) => Holder::Identity(identity.clone()),
+            Some(identity) => Holder::Identity(identity.clone(), identity.groups.clone()),
             None => Holder::Address(counted_address(address)),
         }
     }
@@ -283,11 +283,21 @@ impl Rate {
         Rate { per_s, even_at: now }
     }
 
-    /// Changes the rate; false if it is as before.
+    /// Changes the rate; false if it is as before. What came before still counts, but for no longer
+    /// than it would have.
     fn set(rate: &mut Option<Rate>, per_s: Option<u64>, now: Instant) -> bool {
         let differs = rate.as_ref().map(|rate| rate.per_s) != per_s;
         if differs {
-            *rate = per_s.map(|per_s| Rate::new(per_s, now));
+            let left = |rate: &Rate, per_s| {
+                let left = rate.even_at.saturating_duration_since(now).as_nanos();
+                let left = left * u128::from(rate.per_s.min(per_s)) / u128::from(per_s);
+                Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
+            };
+            let before = rate.take();
+            *rate = per_s.map(|per_s| {
+                let left = before.as_ref().map_or(Duration::ZERO, |before| left(before, per_s));
+                Rate::new(per_s, now + left)
+            });
         }
         differs
     }
@@ -351,6 +361,18 @@ mod tests {
         assert!((0..4).all(|_| rate.take(ms(60_000))) && !rate.take(ms(60_000)));
         let mut one = Rate::new(1, start);
         assert!(one.take(start) && !one.take(ms(999)) && one.take(ms(1_000)));
+    }
+
+    #[test]
+    fn a_changed_rate_counts_what_came_before_but_for_no_longer() {
+        let start = Instant::now() + Duration::from_secs(10);
+        for (per_s, even_at_ms) in [(500, 4_000), (2_000, 2_000), (4_000, 1_000)] {
+            let mut rate = Some(Rate::new(1_000, start));
+            rate.as_mut().unwrap().spend(start, 4_000);
+            assert!(Rate::set(&mut rate, Some(per_s), start));
+            let even_at = rate.unwrap().even_at;
+            assert_eq!(even_at, start + Duration::from_millis(even_at_ms), "{per_s}");
+        }
     }
 
     /// How often each link is read in a minute at these rates, if every one always has something
@@ -448,6 +470,24 @@ mod tests {
         // Without a quota it is read again.
         usages.set_all(|_| Quota::default(), now);
         assert!(!link.is_over());
+    }
+
+    /// Else a second JWT with other groups would change the quota of the first one's links.
+    #[test]
+    fn an_identity_has_a_quota_for_each_set_of_groups() {
+        let now = Instant::now();
+        let holder = |groups: &[&str]| {
+            let mut identity: Identity = "jwt:a".parse().unwrap();
+            identity.groups = groups.iter().map(ToString::to_string).collect();
+            Holder::of(Some(&Arc::new(identity)), [127, 0, 0, 1].into())
+        };
+        assert_eq!(holder(&["x"]), holder(&["x"]));
+        let mut usages = Usages::default();
+        let limited = Quota { bytes: NonZeroU64::new(16_384), ..Quota::default() };
+        let rate = usages.begin(&holder(&["slow"]), limited, now).unwrap();
+        LinkRate::new(rate.clone()).read(1 << 20);
+        usages.begin(&holder(&["fast"]), Quota::default(), now).unwrap();
+        assert!(LinkRate::new(rate).is_over());
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct QueueLimits {
 /// A quota of queues, as one client has it. Whoever enqueued what waits there: it counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueQuota {
+    /// The place of its entry among those of the policy, from 0.
+    pub entry: usize,
     /// The line of the policy at which it begins, from 1.
     pub line: usize,
     /// Its paths, at least one.
@@ -111,8 +113,10 @@ impl Quota {
 
 /// The quotas of queues of a client, each of which counts.
 pub(super) fn queue_quotas_of(rules: &[QuotaRule], who: Option<&Identity>) -> Vec<QueueQuota> {
-    let about = rules.iter().filter(|rule| rule.who.iter().any(|subject| subject.matches(who)));
-    let of_client = about.map(|rule| QueueQuota {
+    let about = |rule: &QuotaRule| rule.who.iter().any(|subject| subject.matches(who));
+    let about = rules.iter().enumerate().filter(|(_, rule)| about(rule));
+    let of_client = about.map(|(entry, rule)| QueueQuota {
+        entry,
         line: rule.line,
         paths: globs(&rule.paths, who, Effect::Allow).collect(),
         limits: rule.queues,

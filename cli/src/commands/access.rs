@@ -150,7 +150,7 @@ fn show(who: &Who, file: &FilePath, context: &mut Context) -> anyhow::Result<()>
     if !parts.is_empty() {
         context.output.line(format!("quota at each server: {}", parts.join(", ")))?;
     }
-    for QueueQuota { line, paths, limits } in queue_quotas {
+    for QueueQuota { line, paths, limits, .. } in queue_quotas {
         let queues = limits.queues.map(|most| format!("{most} queues"));
         let jobs = limits.waiting_jobs.map(|most| format!("{most} waiting jobs"));
         let bytes = limits.waiting_bytes.map(|most| format!("{most} bytes of waiting jobs"));

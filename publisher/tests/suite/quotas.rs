@@ -142,7 +142,7 @@ async fn a_full_quota_hides_no_other_refusal() {
     );
     let publisher = Publisher::open(PublisherOptions {
         access_control: AccessControl::new(Some(Policy::parse(&rules).unwrap()), None),
-        audit,
+        audit: audit.clone(),
         defaults: vec![path("/jobs")],
         ..PublisherOptions::new(dir.path().join("data"))
     });
@@ -176,7 +176,7 @@ async fn a_full_quota_hides_no_other_refusal() {
     assert_eq!(draining.outcome, Err(BatchRefusal::Draining));
     stop.send(()).unwrap();
     serving.await.unwrap().unwrap();
-    drop(live);
+    drop((live, audit));
     // Nor does it use up the audit log's records of the client.
     let audited = std::fs::read_to_string(&audit_file).unwrap();
     assert!(audited.contains("/jobs/secret") && !audited.contains("OverQuota"), "{audited}");
