@@ -71,6 +71,8 @@ pub(crate) enum OwnerEvent {
         messages: Vec<ToPublisher>,
         /// The messages' share of [`EVENT_BYTES_MAX`], released with them.
         _budget: OwnedSemaphorePermit,
+        /// One of the link's few parts that may wait.
+        _turn: OwnedSemaphorePermit,
     },
     /// A client has gained rights.
     Rights {

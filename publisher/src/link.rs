@@ -15,7 +15,7 @@ use longshore_protocol::{
 };
 use longshore_queue::CACHE_COPY_BYTES_MAX;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info};
 
 use crate::accept::LinkClient;
@@ -28,8 +28,13 @@ const ATTACH_WAIT: Duration = Duration::from_secs(10);
 
 /// A frame's messages are decoded in parts: a part ends with this many bytes,
 const PART_BYTES: usize = 32 * 1024;
-/// or this many messages.
-const PART_MESSAGES_MAX: usize = 256;
+/// or messages of this weight.
+const PART_WEIGHT_MAX: usize = 256;
+/// The weight of a message that may take the owner far longer than others: 4 in a part.
+const SLOW_MESSAGE_WEIGHT: usize = 64;
+/// Parts of one link that may wait for the owner, so that no link's messages are long before those
+/// of others: one for the owner, and others being decoded meanwhile.
+const PARTS_WAITING_MAX: usize = 4;
 
 /// Serves a link until it ends.
 pub(crate) async fn serve(
@@ -98,11 +103,14 @@ async fn read(
     (receiver, rights): (&mut LinkReceiver, &mut watch::Receiver<Arc<Rights>>),
     events: &EventSender,
 ) -> String {
+    let turns = Arc::new(Semaphore::new(PARTS_WAITING_MAX));
     let mut next = first;
     loop {
         let (mut frame, frame_bytes) = next;
         let mut part = FramePart::default();
         while part.take(&mut frame) {
+            // It is never closed.
+            let Ok(turn) = turns.clone().acquire_owned().await else { return stopped() };
             // Reserve before decoding: decoded messages may take many times their bytes.
             let Ok(budget) = events.budget(part.bytes).await else { return stopped() };
             let (mut messages, mut fault) = (Vec::with_capacity(part.messages.len()), None);
@@ -120,7 +128,7 @@ async fn read(
             // Messages before the malformed one in the frame are valid and count.
             if !messages.is_empty()
                 && events
-                    .send(OwnerEvent::Messages { link, messages, _budget: budget })
+                    .send(OwnerEvent::Messages { link, messages, _budget: budget, _turn: turn })
                     .await
                     .is_err()
             {
@@ -177,9 +185,14 @@ impl FramePart {
     fn take(&mut self, frame: &mut Messages) -> bool {
         self.messages.clear();
         self.bytes = 0;
-        while self.messages.len() < PART_MESSAGES_MAX && self.bytes < PART_BYTES {
+        let mut weight = 0;
+        while weight < PART_WEIGHT_MAX && self.bytes < PART_BYTES {
             let Some(message) = frame.next() else { break };
             self.bytes += message.as_ref().map_or(0, |(_, body)| body.len());
+            weight += match &message {
+                Ok((tag::REQUEST | tag::SUBSCRIBE, _)) => SLOW_MESSAGE_WEIGHT,
+                _ => 1,
+            };
             self.messages.push(message);
         }
         !self.messages.is_empty()
@@ -276,4 +289,51 @@ pub(crate) fn send_goodbye(sender: &LinkSender, reason: String) {
     FromPublisher::Goodbye { reason: reason.clone() }.encode(&mut out);
     let _gone_already = sender.send(out.finish());
     sender.close(reason);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use longshore_protocol::messages::work::Request;
+    use longshore_protocol::{Handshake, LinkTiming, Role, SessionId};
+    use longshore_transport::{LinkOptions, Listener, ListenerOptions, ServerInfo, dial};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn few_messages_of_one_link_are_before_those_of_others() {
+        let info = ServerInfo { instance: [1; 16], epoch: 1, name: "p".into(), serves: |_| true };
+        let any_port = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind(any_port, info, ListenerOptions::default()).await;
+        let mut listener = listener.unwrap();
+        let handshake = Handshake::new(Role::Tool, SessionId([1; 16]), "flood", LinkTiming::WORK);
+        let link = dial(listener.local_address(), &handshake, &LinkOptions::default()).await;
+        let (flood, _unread) = link.unwrap().split();
+        let mut out = FrameWriter::new();
+        for id in 0..1_000 {
+            ToPublisher::Request { id, request: Request::Status }.encode(&mut out);
+        }
+        flood.send(out.finish()).unwrap();
+
+        let (sender, mut receiver) = listener.accept().await.split();
+        let (events, mut waiting) = EventSender::new();
+        let mut rights = watch::channel(Arc::new(Rights::everything())).1;
+        let first = (Messages::new(Bytes::new()), 0);
+        let link = (&mut receiver, &mut rights);
+        let mut reading = pin!(read(LinkId(1), first, &sender, link, &events));
+        for _ in 0..3 {
+            // It reads the flood as far as it may.
+            while waiting.len() < PARTS_WAITING_MAX {
+                let some = tokio::time::timeout(Duration::from_millis(20), &mut reading).await;
+                assert!(some.is_err(), "{some:?}");
+            }
+            let some = tokio::time::timeout(Duration::from_millis(50), &mut reading).await;
+            assert!(some.is_err() && waiting.len() == PARTS_WAITING_MAX, "{}", waiting.len());
+            let Some(OwnerEvent::Messages { messages, .. }) = waiting.recv().await else {
+                panic!("no messages")
+            };
+            assert_eq!(messages.len(), PART_WEIGHT_MAX / SLOW_MESSAGE_WEIGHT);
+        }
+    }
 }

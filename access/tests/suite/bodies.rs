@@ -1,6 +1,8 @@
 //! The fuzz targets of what strangers and operators write. Each accepts arbitrary bytes and must
 //! not panic or hang. `fuzz/` runs them under libFuzzer, `fuzz_bodies.rs` under proptest.
 
+use std::sync::LazyLock;
+
 use longshore_access::{
     AccessControl, Action, Bearer, Identity, JwtIssuer, JwtKeys, JwtTerms, Policy, Secret, Shown,
     TokenRefusal, Tokens, identity_of,
@@ -32,9 +34,9 @@ pub const SECRET: &[u8] = b"lst_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 
 /// Fuzzes a credential: only the secret itself is verified.
 pub fn fuzz_token(data: &[u8]) {
-    let tokens = Tokens::parse(FILE).unwrap();
+    static TOKENS: LazyLock<Tokens> = LazyLock::new(|| Tokens::parse(FILE).unwrap());
     let is_secret = Secret::parse(data).map(|secret| assert_eq!(secret.text(), data)).is_ok();
-    match tokens.verify(data, 0) {
+    match TOKENS.verify(data, 0) {
         Ok(token) => assert!(token.name == "shop" && data == SECRET),
         Err(TokenRefusal::Malformed) => assert!(!is_secret),
         Err(TokenRefusal::Unknown) => assert!(is_secret && data != SECRET),
@@ -63,6 +65,17 @@ pub const JWTS: [&str; 3] = [
 
 /// Fuzzes a JWT: only those that were signed are verified.
 pub fn fuzz_jwt(data: &[u8]) {
+    static CONTROL: LazyLock<AccessControl> = LazyLock::new(with_jwts);
+    let shown = Shown { certificate: None, credential: data, is_private: true, user: None };
+    let client = CONTROL.admit(&shown, 1_800_000_000_000);
+    if client.is_ok_and(|client| client.identity.is_some()) {
+        assert!(Bearer::parse(data).is_ok());
+        assert!(JWTS.iter().any(|jwt| jwt.trim_end().as_bytes() == data));
+    }
+}
+
+/// Rules that admit the JWTs of a provider.
+fn with_jwts() -> AccessControl {
     let terms = JwtTerms {
         issuer: "https://id.example".to_owned(),
         audience: "longshore".to_owned(),
@@ -71,12 +84,7 @@ pub fn fuzz_jwt(data: &[u8]) {
     };
     let control = AccessControl::default();
     control.replace_jwt(Some(JwtIssuer::new(terms, JwtKeys::parse(KEYS).unwrap())));
-    let shown = Shown { certificate: None, credential: data, is_private: true, user: None };
-    let client = control.admit(&shown, 1_800_000_000_000);
-    if client.is_ok_and(|client| client.identity.is_some()) {
-        assert!(Bearer::parse(data).is_ok());
-        assert!(JWTS.iter().any(|jwt| jwt.trim_end().as_bytes() == data));
-    }
+    control
 }
 
 /// Fuzzes a key file.

@@ -7,7 +7,7 @@ use longshore_protocol::limits::{BATCH_PAYLOAD_BYTES_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{
     Action, Answer, FromPublisher, Request, RequestError, ToPublisher,
 };
-use longshore_protocol::{DeathReason, Due, FrameWriter, Glob, Path, Role};
+use longshore_protocol::{DeathReason, Due, FrameWriter, Gate, Glob, Path, Role};
 use longshore_publisher::{OpenError, Publisher, PublisherOptions};
 use tokio::task::JoinHandle;
 
@@ -181,7 +181,7 @@ async fn invalid_advertised_addresses_are_refused_before_any_write() {
         (17, "--advertise: 17 addresses are more than the 16 that a publisher may advertise"),
         (
             16,
-            "--advertise: its name and addresses take 1237 bytes and may take 1152; advertise \
+            "--advertise: its names and addresses take 1238 bytes and may take 1152; advertise \
              fewer addresses, or shorter host names",
         ),
     ] {
@@ -211,30 +211,41 @@ const _: () = assert!(8 * MIB <= BATCH_PAYLOAD_BYTES_MAX);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn open_requests_per_link_are_limited() {
+    /// Twice as many as may wait, beside what fits into buffers on the way.
+    const ASKED: usize = 2 * REQUESTS_OPEN_MAX + 64;
     let dir = tempfile::tempdir().unwrap();
     let running = publisher(dir.path(), MIB).await;
     let mut tool = Client::attach(&running, Role::Tool, 1).await;
-    // All in one frame, so that none is answered before the last is read.
+    tool.enqueue([job(1, MIB)]).await;
+    // Nothing is read until the last request is processed.
     let mut out = FrameWriter::new();
-    for id in 0..=REQUESTS_OPEN_MAX as u64 {
-        ToPublisher::Request { id, request: Request::Queues { pattern: Glob::everything() } }
-            .encode(&mut out);
+    for number in 0..ASKED as u64 {
+        ToPublisher::Request { id: number, request: Request::Job { id: id(1) } }.encode(&mut out);
     }
+    let (gate, pattern) = (Gate::Delivery, Glob::everything());
+    let pause = Request::Pause { gate, pattern, paused: true };
+    ToPublisher::Request { id: 1_000, request: pause }.encode(&mut out);
     tool.sender.send(out.finish()).unwrap();
-    let mut refused = Vec::new();
-    for _ in 0..=REQUESTS_OPEN_MAX {
+    let mut other = Client::attach(&running, Role::Tool, 2).await;
+    loop {
+        let queues = Request::Queues { pattern: Glob::everything() };
+        let Answer::Queues(queues) = other.ask(queues).await else { panic!("queues") };
+        if !queues[0].paused_by.is_empty() {
+            break;
+        }
+    }
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..=ASKED {
         match tool.receive().await {
-            FromPublisher::Answer { answer: Ok(Answer::Queues(_)), .. } => {}
-            FromPublisher::Answer { id, answer: Err(RequestError::TooMany) } => refused.push(id),
+            FromPublisher::Answer { answer: Ok(Answer::Job(Some(_))), .. } => answered += 1,
+            FromPublisher::Answer { answer: Err(RequestError::TooMany), .. } => refused += 1,
+            FromPublisher::Answer { id: 1_000, .. } => {}
             other => panic!("not expected: {other:?}"),
         }
     }
-    assert_eq!(refused, [REQUESTS_OPEN_MAX as u64]);
+    assert!(answered >= REQUESTS_OPEN_MAX && refused > 0, "{answered}, {refused}");
+    assert_eq!(answered + refused, ASKED);
     // Answered requests free their slots.
-    tool.send(&ToPublisher::Request {
-        id: 100,
-        request: Request::Queues { pattern: Glob::everything() },
-    });
-    assert!(matches!(tool.receive().await, FromPublisher::Answer { id: 100, answer: Ok(_) }));
+    assert!(matches!(tool.ask(Request::Job { id: id(1) }).await, Answer::Job(Some(_))));
     running.stop().await;
 }
