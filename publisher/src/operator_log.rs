@@ -79,8 +79,8 @@ impl OperatorLog {
         }
     }
 
-    /// Logs, at a bounded rate, that a client has used up a quota of queues. That is daily life, and
-    /// not for the audit log.
+    /// Logs, at a bounded rate, that a client has used up a quota of queues. That is daily life,
+    /// and not for the audit log.
     pub(crate) fn over_quota(
         &mut self,
         identity: Option<&Identity>,

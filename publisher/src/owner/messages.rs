@@ -72,8 +72,9 @@ impl Owner {
         Ok(())
     }
 
-    /// A batch of jobs. Refusals for want of room are delayed, as they use up what is left. One over
-    /// a quota is refused at once, while there is room: it costs less than if it were accepted.
+    /// A batch of jobs. Refusals for want of room are delayed, as they use up what is left. One
+    /// over a quota is refused at once, while there is room: it costs less than if it were
+    /// accepted.
     fn batch(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
         let (sequence, jobs) = (batch.sequence, batch.len() as u32);
         let no_room = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
@@ -110,9 +111,9 @@ impl Owner {
             .ok_or(Refusal::Forbidden)
     }
 
-    /// The batch, in which the paths that are refused are replaced. None if all are, so that nothing
-    /// of it needs to be in the journal; or if it becomes too long. Jobs that exist are answered as
-    /// such, and a publisher that drains refuses batches itself.
+    /// The batch, in which the paths that are refused are replaced. None if all are, so that
+    /// nothing of it needs to be in the journal; or if it becomes too long. Jobs that exist are
+    /// answered as such, and a publisher that drains refuses batches itself.
     pub(super) fn without(
         &self,
         batch: &EnqueueBatch,
