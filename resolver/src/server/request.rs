@@ -27,7 +27,7 @@ use crate::server::announcing::{self, Revoking};
 /// The length of a slice. A step in progress is finished: some microseconds more, and up to some
 /// milliseconds where one change is compared with thousands of watched globs, or where the globs of
 /// a listing expand to tens of thousands of segments.
-pub(super) const SLICE: Duration = Duration::from_micros(500);
+pub(super) const SLICE: Duration = Duration::from_millis(1);
 /// Paths between two reads of the clock.
 pub(super) const STRIDE: usize = 64;
 /// Publishers between two reads, each with up to 128 declared paths of 1 KiB.
