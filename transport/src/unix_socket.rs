@@ -59,8 +59,11 @@ impl UnixSocket {
             if !is_socket {
                 return in_use("is not a socket");
             }
-            if std::os::unix::net::UnixStream::connect(at).is_ok() {
-                return in_use("belongs to a process that listens on it");
+            match std::os::unix::net::UnixStream::connect(at) {
+                Ok(_) => return in_use("belongs to a process that listens on it"),
+                // Nobody listens. Any other error leaves that open.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => return Err(failed(error)),
             }
             fs::remove_file(at).map_err(failed)?;
         }

@@ -97,7 +97,8 @@ pub(super) fn access(config: &Config) -> Result<(), String> {
                         and tls.key, or listen_unix";
             return Err(wrong(key, setting, what));
         }
-        let is_closed = config.tls.client_certificates() == ClientCertificates::Required;
+        let is_closed = config.tls.client_certificates() == ClientCertificates::Required
+            && sockets.iter().all(|socket| socket.value.is_none());
         if config.access.policy.value.is_none() && !is_closed {
             let what = "without a policy, clients without a token may do everything, too; set \
                         access.policy";
