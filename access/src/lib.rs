@@ -1,9 +1,9 @@
 //! Who a client is, and what it may do. Pure: no socket, no clock, no file is opened here.
 //!
 //! [`identity_of`] reads an [`Identity`] from a certificate; [`Tokens`] verifies the secrets of
-//! bearer tokens, [`JwtIssuer`] the JWTs of an OpenID Connect provider. A [`Policy`] allows [`Action`]s on paths; [`Rights`] are everything that it
-//! allows one client. [`AccessControl`] has the rules of a running server. [`AuditChain`] makes the
-//! lines of an audit log.
+//! bearer tokens, [`JwtIssuer`] the JWTs of an OpenID Connect provider. A [`Policy`] allows
+//! [`Action`]s on paths; [`Rights`] are everything that it allows one client. [`AccessControl`] has
+//! the rules of a running server. [`AuditChain`] makes the lines of an audit log.
 
 mod action;
 mod audit;

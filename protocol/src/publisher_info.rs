@@ -20,8 +20,8 @@ pub enum PublisherInfoError {
     TooManyAddresses(usize),
     /// Its names and its addresses are too long: this many bytes.
     #[error(
-        "its names and addresses take {0} bytes and may take {PUBLISHER_BYTES_MAX}; advertise fewer \
-         addresses, or shorter host names"
+        "its names and addresses take {0} bytes and may take {PUBLISHER_BYTES_MAX}; advertise \
+         fewer addresses, or shorter host names"
     )]
     TooLong(usize),
 }

@@ -218,8 +218,8 @@ impl Cost {
     }
 }
 
-/// Opens `links` idle links for `time`, over TLS with the certificates of a folder. `arguments` make
-/// this program call [`run_role`].
+/// Opens `links` idle links for `time`, over TLS with the certificates of a folder. `arguments`
+/// make this program call [`run_role`].
 pub(crate) fn measure(
     links: u64,
     time: Duration,

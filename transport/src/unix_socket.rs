@@ -1,5 +1,5 @@
-//! A Unix socket that a listener has beside its TCP port: for clients of the same machine, which the
-//! kernel names.
+//! A Unix socket that a listener has beside its TCP port: for clients of the same machine, which
+//! the kernel names.
 //!
 //! The kernel's stream sockets are read, written and shut down alike. So a link over a Unix socket
 //! is a `TcpStream` over its descriptor, without the options of TCP, and no other code knows it.

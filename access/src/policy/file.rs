@@ -19,8 +19,8 @@ use crate::identity::{IDENTITY_BYTES_MAX, NameKind};
 
 /// The longest policy, in bytes.
 pub const POLICY_BYTES_MAX: usize = 256 * 1024;
-/// The prefix of a group that a JWT claims. Another than that of the policy's own groups: a provider
-/// never makes anyone a member of these.
+/// The prefix of a group that a JWT claims. Another than that of the policy's own groups: a
+/// provider never makes anyone a member of these.
 const JWT_GROUP: &str = "jwt-group";
 /// Most names in `who` of all rules, members of their groups included.
 const SUBJECTS_MAX: usize = 65_536;

@@ -132,7 +132,8 @@ impl Secured {
         fs::write(at("policy.toml"), host + &rules).unwrap();
         let config = "[tls]\nca = 'ca.pem'\ncertificate = 'host.pem'\nkey = 'host.key'\n\
                       client_certificates = 'optional'\n[access]\npolicy = 'policy.toml'\n\
-                      tokens = 'tokens.toml'\n[resolver]\nmetrics = false\n[timing]\nretry_wait_min = '50ms'\nretry_wait_max = '300ms'\n";
+                      tokens = 'tokens.toml'\n[resolver]\nmetrics = false\n[timing]\n\
+                      retry_wait_min = '50ms'\nretry_wait_max = '300ms'\n";
         fs::write(at("host.toml"), config).unwrap();
         let as_host = |arguments: &[&str]| here(&[&["--config", "host.toml"], arguments].concat());
         let on_a_free_port = ["--listen", "127.0.0.1:0", "--json"];

@@ -12,9 +12,9 @@ const MIB: usize = 1024 * 1024;
 const PROCESS_OVERHEAD: usize = 48 * MIB;
 /// Links of an attack that do not read.
 const UNREAD_LINKS: usize = 8;
-/// A server writes at most so many lines in each [`LOG_PERIOD`]: 50 records of the audit log of each
-/// of two kinds for four identities and for clients without one, 50 about hidden publishers, and 10
-/// of each other kind.
+/// A server writes at most so many lines in each [`LOG_PERIOD`]: 50 records of the audit log of
+/// each of two kinds for four identities and for clients without one, 50 about hidden publishers,
+/// and 10 of each other kind.
 const LOG_LINES_MAX: usize = 2 * 5 * 50 + 50 + 8 * 10;
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
