@@ -90,13 +90,13 @@ impl<J> Enqueue<'_, J> {
     /// has the key. The path needs one publisher, or one home.
     pub fn idempotency_key(self, key: impl Into<String>) -> Self {
         let key = Idempotency { key: key.into(), for_ms: None };
-        self.set(|job| job.idempotency = Some(Box::new(key)))
+        self.set(|job| job.keys_mut().idempotency = Some(key))
     }
 
     /// The same for another time: 1 ms to 30 days.
     pub fn idempotency_key_for(self, key: impl Into<String>, duration: Duration) -> Self {
         let key = Idempotency { key: key.into(), for_ms: Some(milliseconds(duration)) };
-        self.set(|job| job.idempotency = Some(Box::new(key)))
+        self.set(|job| job.keys_mut().idempotency = Some(key))
     }
 
     /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock

@@ -259,7 +259,7 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
 type Target = (Path, bool);
 
 fn target(job: &NewJob) -> Target {
-    (job.path.clone(), job.idempotency.is_some())
+    (job.path.clone(), job.has_keys())
 }
 
 impl<I> EnqueueAll<I> {

@@ -235,5 +235,5 @@ async fn push_atomic(
 
 fn one_per_path(jobs: &[NewJob]) -> Vec<&NewJob> {
     let mut seen: hashbrown::HashSet<(&Path, bool)> = hashbrown::HashSet::new();
-    jobs.iter().filter(|job| seen.insert((&job.path, job.idempotency.is_some()))).collect()
+    jobs.iter().filter(|job| seen.insert((&job.path, job.has_keys()))).collect()
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
 use crate::job::{NewJob, at_most};
-use crate::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS_MAX};
+use crate::keys::key;
+use crate::limits::IDEMPOTENCY_MS_MAX;
 
 /// A job's idempotency key. One job of a queue has it at a time: while it lasts, a job with the
 /// same key and the same payload is that job, and one with another payload is refused.
@@ -28,7 +29,7 @@ impl NewJob {
     /// Gives the job an [idempotency key](Idempotency), for 24 hours.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> NewJob {
-        self.idempotency = Some(Box::new(Idempotency { key: key.into(), for_ms: None }));
+        self.keys_mut().idempotency = Some(Idempotency { key: key.into(), for_ms: None });
         self
     }
 
@@ -37,7 +38,7 @@ impl NewJob {
     #[must_use]
     pub fn idempotency_key_for(mut self, key: impl Into<String>, duration: Duration) -> NewJob {
         let for_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-        self.idempotency = Some(Box::new(Idempotency { key: key.into(), for_ms }));
+        self.keys_mut().idempotency = Some(Idempotency { key: key.into(), for_ms });
         self
     }
 }
@@ -51,11 +52,7 @@ impl Encode for Idempotency {
 
 impl Decode for Idempotency {
     fn decode(r: &mut Reader) -> Result<Idempotency, WireError> {
-        let empty = r.invalid("empty idempotency key");
-        let key = r.string("idempotency key", IDEMPOTENCY_KEY_BYTES_MAX)?;
-        if key.is_empty() {
-            return Err(empty);
-        }
+        let key = key(r, "idempotency key")?;
         if !r.bool()? {
             return Ok(Idempotency { key, for_ms: None });
         }

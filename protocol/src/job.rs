@@ -4,8 +4,8 @@
 //!
 //! ```text
 //! entry:  id (16) │ flags (1) │ CRC32C of the payload (4, fixed) │ [options] │ [headers]
-//!         │ [idempotency key] │ payload, to the end
-//! flags:  bit 0 options present, bit 1 headers, bit 2 idempotency key; the others are 0
+//!         │ [keys] │ payload, to the end
+//! flags:  bit 0 options present, bit 1 headers, bit 2 keys; the others are 0
 //! ```
 
 use bytes::Bytes;
@@ -15,6 +15,7 @@ use crate::fields::{fields, put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
 use crate::idempotency::Idempotency;
+use crate::keys::JobKeys;
 use crate::limits::{
     ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
     RUN_AT_MS_MAX, WAIT_MS_MAX,
@@ -24,7 +25,7 @@ use crate::settings::{lease_ms, max_attempts};
 
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
-const HAS_IDEMPOTENCY: u8 = 4;
+const HAS_KEYS: u8 = 4;
 
 /// A job to enqueue. `new_job` creates one with a new id.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,8 +40,8 @@ pub struct NewJob {
     pub headers: Headers,
     /// How the job runs.
     pub options: JobOptions,
-    /// Its idempotency key; none by default. See [`NewJob::idempotency_key`].
-    pub idempotency: Option<Box<Idempotency>>,
+    /// What relates it to other jobs; nothing by default. Never empty: see [`NewJob::keys_mut`].
+    pub keys: Option<Box<JobKeys>>,
 }
 
 impl NewJob {
@@ -52,7 +53,7 @@ impl NewJob {
             payload: payload.into(),
             headers: Headers::default(),
             options: JobOptions::default(),
-            idempotency: None,
+            keys: None,
         }
     }
 
@@ -63,7 +64,7 @@ impl NewJob {
         out.put(&self.id.0);
         let mut flags = if options { HAS_OPTIONS } else { 0 };
         flags |= if headers { HAS_HEADERS } else { 0 };
-        flags |= if self.idempotency.is_some() { HAS_IDEMPOTENCY } else { 0 };
+        flags |= if self.has_keys() { HAS_KEYS } else { 0 };
         out.u8(flags);
         out.u32_fixed(crc32c::crc32c(&self.payload));
         if options {
@@ -72,8 +73,8 @@ impl NewJob {
         if headers {
             self.headers.encode(out);
         }
-        if let Some(idempotency) = &self.idempotency {
-            idempotency.encode(out);
+        if let Some(keys) = self.keys.as_ref().filter(|_| self.has_keys()) {
+            keys.encode(out);
         }
     }
 }
@@ -346,7 +347,7 @@ fn read_waits(r: &mut Reader) -> Result<Vec<u32>, WireError> {
 }
 
 /// The part of an entry that a publisher needs. Reading it checks the headers, leaves the payload
-/// untouched, and allocates nothing, except for a list of back-off waits and an idempotency key.
+/// untouched, and allocates nothing, except for a list of back-off waits and for keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryHead {
     /// The job.
@@ -355,13 +356,19 @@ pub struct EntryHead {
     pub crc: u32,
     /// The options, unless they are all at their defaults.
     pub options: Option<JobOptions>,
-    /// The idempotency key.
-    pub idempotency: Option<Box<Idempotency>>,
+    /// What relates it to other jobs.
+    pub keys: Option<Box<JobKeys>>,
     /// The size of the payload in bytes.
     pub payload_len: usize,
 }
 
 impl EntryHead {
+    /// The idempotency key.
+    #[inline]
+    pub fn idempotency(&self) -> Option<&Idempotency> {
+        self.keys.as_ref()?.idempotency.as_ref()
+    }
+
     /// Reads the head of an entry of `length` bytes, and skips the rest. After an error the
     /// reader's position within the entry is unspecified.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
@@ -371,12 +378,12 @@ impl EntryHead {
         if flags & HAS_HEADERS != 0 {
             Headers::check(r)?;
         }
-        let idempotency = read_idempotency(r, flags)?;
+        let keys = read_keys(r, flags)?;
         let overrun = r.invalid("entry length");
         let payload_len = end.checked_sub(r.offset()).ok_or(overrun)?;
         check_limit(r.offset(), "payload bytes", payload_len, PAYLOAD_BYTES_MAX)?;
         r.skip(payload_len)?;
-        Ok(EntryHead { id, crc, options, idempotency, payload_len })
+        Ok(EntryHead { id, crc, options, keys, payload_len })
     }
 
     /// True if the payload, the last bytes of `entry`, matches the checksum of its producer.
@@ -389,16 +396,16 @@ impl EntryHead {
 /// Reads the start of every entry: its id, its flags, the checksum of its payload.
 fn read_start(r: &mut Reader) -> Result<(JobId, u8, u32), WireError> {
     let id = JobId(r.id()?);
-    let known = HAS_OPTIONS | HAS_HEADERS | HAS_IDEMPOTENCY;
+    let known = HAS_OPTIONS | HAS_HEADERS | HAS_KEYS;
     let flags = r.valid("entry flags", |flags| flags & !known == 0)?;
     Ok((id, flags, r.u32_fixed()?))
 }
 
-fn read_idempotency(r: &mut Reader, flags: u8) -> Result<Option<Box<Idempotency>>, WireError> {
-    if flags & HAS_IDEMPOTENCY == 0 {
+fn read_keys(r: &mut Reader, flags: u8) -> Result<Option<Box<JobKeys>>, WireError> {
+    if flags & HAS_KEYS == 0 {
         return Ok(None);
     }
-    Ok(Some(Box::new(Idempotency::decode(r)?)))
+    Ok(Some(Box::new(JobKeys::decode(r)?)))
 }
 
 /// A whole entry, as a worker reads it.
@@ -410,8 +417,8 @@ pub struct Entry {
     pub options: JobOptions,
     /// The headers.
     pub headers: Headers,
-    /// The idempotency key.
-    pub idempotency: Option<Box<Idempotency>>,
+    /// What relates it to other jobs.
+    pub keys: Option<Box<JobKeys>>,
     /// The payload: a slice of the bytes read.
     pub payload: Bytes,
     /// CRC32C of the payload, as its producer computed it.
@@ -419,6 +426,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The idempotency key.
+    pub fn idempotency(&self) -> Option<&Idempotency> {
+        self.keys.as_ref()?.idempotency.as_ref()
+    }
+
     /// Reads an entry from bytes that contain nothing else.
     pub fn read(bytes: Bytes) -> Result<Entry, WireError> {
         let mut r = Reader::new(bytes);
@@ -430,8 +442,8 @@ impl Entry {
         };
         let headers =
             if flags & HAS_HEADERS != 0 { Headers::decode(&mut r)? } else { Headers::default() };
-        let idempotency = read_idempotency(&mut r, flags)?;
-        Ok(Entry { id, options, headers, idempotency, payload: r.take_rest(), crc })
+        let keys = read_keys(&mut r, flags)?;
+        Ok(Entry { id, options, headers, keys, payload: r.take_rest(), crc })
     }
 
     /// True if the payload matches the checksum of its producer.

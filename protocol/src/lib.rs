@@ -14,6 +14,7 @@ pub mod handshake;
 pub mod id;
 mod idempotency;
 pub mod job;
+mod keys;
 pub mod later_fields;
 pub mod limits;
 pub mod messages;
@@ -45,6 +46,7 @@ pub use handshake::{Credential, Handshake, HandshakeAnswer, HandshakeRefusal, Ro
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use idempotency::Idempotency;
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
+pub use keys::JobKeys;
 pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};

@@ -26,8 +26,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 /// Most headers of one job.
 pub const HEADERS_MAX: usize = 1_024;
-/// Longest idempotency key of one job, in bytes.
-pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 80;
+/// Longest key that relates a job to others (idempotency, order), in bytes.
+pub const KEY_BYTES_MAX: usize = 80;
 /// Longest time that an idempotency key lasts, in milliseconds (30 days).
 pub const IDEMPOTENCY_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Largest result of one job, in bytes.

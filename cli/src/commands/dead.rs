@@ -126,7 +126,7 @@ async fn replace(selected: Selection, payload: Bytes, mut context: Context) -> a
             ..old.job.options.clone().unwrap_or_default()
         },
         // The request names the job that it replaces: repeating it is safe without a key.
-        idempotency: None,
+        keys: None,
     };
     let receipt = queues.replace(&JobLocator::from(old.job_ref()), &new, REPLACE_TIMEOUT).await?;
     if context.output.is_json() {

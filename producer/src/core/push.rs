@@ -59,7 +59,7 @@ impl<T: Default + Clone> Core<T> {
         }
         let known = stream.generation == self.routing.generation;
         let route_id = match &stream.last {
-            _ if job.idempotency.is_some() => {
+            _ if job.has_keys() => {
                 self.routing.route_of(&job.path, true).ok_or(PushError::NoRoute)?
             }
             Some((path, route)) if known && *path == job.path => *route,
@@ -116,7 +116,7 @@ impl<T: Default + Clone> Core<T> {
                 let why = "together they are over 10,000 jobs, 16 MiB of payload or 18 MiB encoded";
                 return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
             }
-            let path = (&job.path, job.idempotency.is_some());
+            let path = (&job.path, job.has_keys());
             if paths.last() != Some(&path) {
                 paths.push(path);
             }

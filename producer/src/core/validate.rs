@@ -1,10 +1,10 @@
 //! Checks jobs for what every publisher would refuse.
 
 use longshore_protocol::limits::{
-    HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS_MAX, LEASE_MS_MAX,
-    LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
+    HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN,
+    PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
 };
-use longshore_protocol::{Backoff, Due, Idempotency, JobOptions, NewJob, Refusal};
+use longshore_protocol::{Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal};
 
 use crate::outcome::{BadOption, EnqueueError};
 
@@ -27,15 +27,25 @@ pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
         return Err(EnqueueError::Invalid(Refusal::Reserved));
     }
     within("number of headers", job.headers.0.len() as u64, 0, HEADERS_MAX as u64)?;
-    if let Some(idempotency) = &job.idempotency {
-        check_idempotency(idempotency)?;
+    if let Some(keys) = &job.keys {
+        check_keys(keys)?;
     }
     Ok(check_options(&job.options)?)
 }
 
+fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
+    if let Some(idempotency) = &keys.idempotency {
+        check_idempotency(idempotency)?;
+    }
+    keys.order.as_ref().map_or(Ok(()), |key| check_key("order_key (length in bytes)", key))
+}
+
+fn check_key(option: &'static str, key: &str) -> Result<(), BadOption> {
+    within(option, key.len() as u64, 1, KEY_BYTES_MAX as u64)
+}
+
 fn check_idempotency(idempotency: &Idempotency) -> Result<(), BadOption> {
-    let (bytes, most) = (idempotency.key.len() as u64, IDEMPOTENCY_KEY_BYTES_MAX as u64);
-    within("idempotency_key (length in bytes)", bytes, 1, most)?;
+    check_key("idempotency_key (length in bytes)", &idempotency.key)?;
     let for_ms = idempotency.for_ms.unwrap_or(Idempotency::FOR_MS);
     within("idempotency (for, in ms)", for_ms, 1, IDEMPOTENCY_MS_MAX)
 }

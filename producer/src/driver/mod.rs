@@ -192,7 +192,7 @@ impl Driver {
         jobs: impl Iterator<Item = &'a NewJob>,
     ) -> Time {
         let mut requested = hashbrown::HashSet::new();
-        let paths = jobs.map(|job| (&job.path, job.idempotency.is_some()));
+        let paths = jobs.map(|job| (&job.path, job.has_keys()));
         self.step(|state, now| {
             for (path, at_home) in paths.filter(|path| requested.insert(*path)) {
                 state.core.route(now, path, at_home, now);
@@ -224,7 +224,7 @@ impl Driver {
                 Err(PushError::NoRoute) => Some(self.step(|state, now| {
                     let mut lookup = RouteLookup::Known;
                     for job in jobs {
-                        let at_home = job.idempotency.is_some();
+                        let at_home = job.has_keys();
                         match state.core.route(now, &job.path, at_home, since) {
                             RouteLookup::Known => {}
                             waiting @ (RouteLookup::Pending | RouteLookup::HomeAway(_)) => {

@@ -214,13 +214,20 @@ arbitrary! {
     NewJob: |source| {
         let options = if source.of() { source.of() } else { JobOptions::default() };
         let (path, id) = (source.of(), source.of());
-        let (payload, headers, idempotency) = (source.of(), source.of(), source.of::<Option<_>>());
-        let idempotency = idempotency.map(Box::new);
-        NewJob { path, id, payload, headers, options, idempotency }
+        let (payload, headers, keys) = (source.of(), source.of(), source.of::<Option<_>>());
+        let keys = keys.map(Box::new);
+        NewJob { path, id, payload, headers, options, keys }
+    };
+    JobKeys: |source| {
+        let key: Option<String> = source.of();
+        let order = key.map(|key| key.chars().take(KEY_BYTES_MAX / 5).collect::<String>() + "k");
+        let idempotency: Option<Idempotency> = source.of();
+        let one = idempotency.is_none() && order.is_none();
+        JobKeys { idempotency, order: order.or(one.then(|| "k".to_owned())) }
     };
     Idempotency: |source| {
         let key: String = source.of();
-        let key = key.chars().take(IDEMPOTENCY_KEY_BYTES_MAX / 5).collect::<String>() + "k";
+        let key = key.chars().take(KEY_BYTES_MAX / 5).collect::<String>() + "k";
         let for_ms = source.of::<bool>().then(|| source.within(1..=IDEMPOTENCY_MS_MAX));
         Idempotency { key, for_ms }
     };

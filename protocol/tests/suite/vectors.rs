@@ -86,8 +86,8 @@ pub fn job(name: &str) -> NewJob {
 }
 
 fn job_of(path: Path, entry: Entry) -> NewJob {
-    let Entry { id, payload, headers, options, idempotency, .. } = entry;
-    NewJob { path, id, payload, headers, options, idempotency }
+    let Entry { id, payload, headers, options, keys, .. } = entry;
+    NewJob { path, id, payload, headers, options, keys }
 }
 
 /// Content with its own encoding on the wire or on disk.

@@ -178,7 +178,7 @@ impl State {
         };
         let at = Command::BATCH_AT + entry.at;
         let entry = RecordRef { index: self.index, at, length: entry.length };
-        if let Some(idempotency) = &head.idempotency {
+        if let Some(idempotency) = head.idempotency() {
             self.hold_key(queue, idempotency, head.id, payload_of(&head));
         }
         self.insert_job(queue, head, entry, None, out);
@@ -209,7 +209,7 @@ impl State {
             }
             let path = &batch.paths[entry.path];
             let key = self.find_key(path, &head);
-            let text = head.idempotency.as_ref().map(|idempotency| (path, idempotency.key.clone()));
+            let text = head.idempotency().map(|idempotency| (path, idempotency.key.clone()));
             if let Some(&(payload, job)) = text.as_ref().and_then(|text| new_keys.get(text)) {
                 return same_key(&head, payload, job);
             }
@@ -380,9 +380,14 @@ pub(super) fn payload_of(head: &EntryHead) -> (u32, u32) {
     (head.crc, head.payload_len as u32)
 }
 
+/// True of what a [`WireError`] calls one of the job's keys.
+fn is_of_key(what: &str) -> bool {
+    what.starts_with("idempotency") || what.ends_with(" key")
+}
+
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
-        WireError::OverLimit { what, .. } if what.starts_with("idempotency") => Refusal::BadOptions,
+        WireError::OverLimit { what, .. } if is_of_key(what) => Refusal::BadOptions,
         // The options have one list with a limit; everything else over a limit is payload or
         // headers.
         WireError::OverLimit { limit, what, .. }

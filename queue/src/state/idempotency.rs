@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU8;
 
-use longshore_protocol::limits::IDEMPOTENCY_KEY_BYTES_MAX;
+use longshore_protocol::limits::KEY_BYTES_MAX;
 use longshore_protocol::{
     Decode, Encode, EnqueueOutcome, EntryHead, FrameWriter, Idempotency, JobId, Path, Reader,
     Refusal, WireError,
@@ -38,7 +38,7 @@ pub(super) struct HeldKey {
     /// When it ends (wall).
     pub(super) ends_at: u64,
     length: NonZeroU8,
-    bytes: [u8; IDEMPOTENCY_KEY_BYTES_MAX],
+    bytes: [u8; KEY_BYTES_MAX],
 }
 
 const _: () = assert!(size_of::<Option<HeldKey>>() == 120 && KEY_BYTES >= 120 + 9 + 24);
@@ -52,7 +52,7 @@ impl HeldKey {
         payload: (u32, u32),
         ends_at: u64,
     ) -> Option<HeldKey> {
-        let mut bytes = [0; IDEMPOTENCY_KEY_BYTES_MAX];
+        let mut bytes = [0; KEY_BYTES_MAX];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         let length = NonZeroU8::new(text.len() as u8)?;
         Some(HeldKey { queue, job, payload, ends_at, length, bytes })
@@ -168,7 +168,7 @@ impl State {
     #[inline]
     pub(super) fn find_key(&self, path: &Path, head: &EntryHead) -> KeyUse {
         // Most jobs have no key: this check is all that keys cost them.
-        match &head.idempotency {
+        match head.idempotency() {
             None => KeyUse::None,
             Some(idempotency) => self.find_some_key(path, head, idempotency),
         }
@@ -264,7 +264,7 @@ impl Decode for HeldKey {
         let payload = (r.u32_fixed()?, r.u32()?);
         let ends_at = r.u64()?;
         let empty = r.invalid("empty idempotency key");
-        let key = r.text("idempotency key", IDEMPOTENCY_KEY_BYTES_MAX)?;
+        let key = r.text("idempotency key", KEY_BYTES_MAX)?;
         HeldKey::new(queue, key, job, payload, ends_at).ok_or(empty)
     }
 }

@@ -34,7 +34,7 @@ impl State {
             Err(_) => return ReplaceOutcome::BadOptions,
         };
         // A replacement is one operator's request, which names the job that it replaces.
-        if head.idempotency.is_some() {
+        if head.idempotency().is_some() {
             return ReplaceOutcome::BadOptions;
         }
         let taken = self.rows.find(&head.id).map(|slot| &self.rows[slot]);

@@ -58,7 +58,7 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
             "idempotency_for: the job has no idempotency_key; set both or neither".to_owned()
         })
     });
-    job.idempotency = super::idempotency(line.idempotency_key, key_for.transpose()?);
+    super::set_idempotency(&mut job, line.idempotency_key, key_for.transpose()?);
     if let Some(priority) = line.priority {
         job.options.priority = priority;
     }
@@ -129,7 +129,7 @@ mod tests {
             "backoff":"fixed:5s","keep":"1h","prepare":true,"result":false,
             "idempotency_key":"order-42","idempotency_for":"1h"}"#;
         let job = read(line, job()).unwrap();
-        let key = job.idempotency.unwrap();
+        let key = job.keys.unwrap().idempotency.unwrap();
         assert_eq!((&*key.key, key.for_ms), ("order-42", Some(3_600_000)));
         let options = job.options;
         assert_eq!(options.expires_at, Some(1_795_210_200_000));

@@ -126,7 +126,7 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         // Jobs enqueued by hand retain their result by default.
         keep_result: !arguments.no_result,
     };
-    job.idempotency = idempotency(arguments.idempotency_key.clone(), arguments.idempotency_for);
+    set_idempotency(&mut job, arguments.idempotency_key.clone(), arguments.idempotency_for);
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
         check_runs(&job.options)?;
@@ -134,10 +134,12 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     Ok(job)
 }
 
-/// The key of a job; the producer checks its limits.
-fn idempotency(key: Option<String>, duration: Option<Duration>) -> Option<Box<Idempotency>> {
+/// Sets the idempotency key of a job; the producer checks its limits.
+fn set_idempotency(job: &mut NewJob, key: Option<String>, duration: Option<Duration>) {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    key.map(|key| Box::new(Idempotency { key, for_ms: duration.map(ms) }))
+    if let Some(key) = key {
+        job.keys_mut().idempotency = Some(Idempotency { key, for_ms: duration.map(ms) });
+    }
 }
 
 /// Validates a number of attempts.

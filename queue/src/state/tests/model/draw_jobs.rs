@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
 use longshore_protocol::{
-    Backoff, DeathReason, Due, Fingerprint, FrameWriter, Idempotency, JobOptions, JobState, NewJob,
-    QueueSettings,
+    Backoff, DeathReason, Due, Fingerprint, FrameWriter, Idempotency, JobKeys, JobOptions,
+    JobState, NewJob, QueueSettings,
 };
 
 use super::super::scenario::glob;
@@ -53,8 +53,15 @@ impl Harness {
             payload: Bytes::from_static([&b"one"[..], b"one", b"one", b"two"][draw.below(4)]),
             headers: Default::default(),
             options,
-            idempotency: (draw.one_in(4) || self.has_keys()).then(|| draw.idempotency()),
+            keys: self.draw_keys(draw),
         }
+    }
+
+    fn draw_keys(&self, draw: &mut Draw) -> Option<Box<JobKeys>> {
+        let has = self.has_keys();
+        let idempotency = (draw.one_in(4) || has).then(|| draw.idempotency());
+        let keys = JobKeys { idempotency, ..JobKeys::default() };
+        (!keys.is_empty()).then(|| Box::new(keys))
     }
 
     /// Cases in which most jobs have an idempotency key.
@@ -69,7 +76,9 @@ impl Harness {
 
     pub(super) fn draw_entry(&self, draw: &mut Draw) -> Bytes {
         let mut job = self.draw_job(draw);
-        job.idempotency = job.idempotency.filter(|_| draw.one_in(8));
+        if let Some(keys) = &mut job.keys {
+            keys.idempotency = keys.idempotency.take().filter(|_| draw.one_in(8));
+        }
         let mut head = FrameWriter::with_capacity(64);
         job.encode_entry_head(&mut head);
         head.put(&job.payload);
@@ -106,10 +115,10 @@ impl Harness {
 }
 
 impl Draw {
-    fn idempotency(&mut self) -> Box<Idempotency> {
+    fn idempotency(&mut self) -> Idempotency {
         let key = ["a", "b", "c", "d", "another"][self.below(5)].to_owned();
         let for_ms = [None, Some(1), Some(60), Some(60), Some(3_000)][self.below(5)];
-        Box::new(Idempotency { key, for_ms })
+        Idempotency { key, for_ms }
     }
 }
 

@@ -51,13 +51,13 @@ impl Model {
     /// True if the job has a key for which there is no room. A key that has ended makes room for
     /// its successor alone.
     pub(super) fn has_key_too_many(&self, path: &Path, entry: &Entry) -> bool {
-        let is_new = entry.idempotency.is_some() && self.key_of(path, entry).is_none();
+        let is_new = entry.idempotency().is_some() && self.key_of(path, entry).is_none();
         is_new && (self.keys.len() as u64 + 1) * KEY_BYTES > self.limits.idempotency_bytes
     }
 
     /// The job was created: its key is its own.
     pub(super) fn hold_key(&mut self, path: &Path, entry: &Entry) {
-        let Some(idempotency) = &entry.idempotency else { return };
+        let Some(idempotency) = entry.idempotency() else { return };
         self.keys.retain(|key| (&key.path, &key.text) != (path, &idempotency.key));
         self.keys.push(Key {
             path: path.clone(),
@@ -74,7 +74,7 @@ impl Model {
     }
 
     fn key_of(&self, path: &Path, entry: &Entry) -> Option<&Key> {
-        let idempotency = entry.idempotency.as_ref()?;
+        let idempotency = entry.idempotency()?;
         self.keys.iter().find(|key| (&key.path, &key.text) == (path, &idempotency.key))
     }
 }

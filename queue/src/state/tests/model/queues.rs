@@ -144,7 +144,7 @@ impl Model {
     ) -> ReplaceOutcome {
         let record = self.record(Command::REPLACE_ENTRY_AT, 0, entry.len() as u32);
         let Ok(entry) = Entry::read(entry.clone()) else { return ReplaceOutcome::BadOptions };
-        if entry.idempotency.is_some() {
+        if entry.idempotency().is_some() {
             return ReplaceOutcome::BadOptions;
         }
         let dead = self.jobs.iter().find(|job| job.id == id);

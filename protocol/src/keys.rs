@@ -1,0 +1,75 @@
+//! What relates a job to other jobs of its queue. Exact at the home of its path, the one
+//! publisher that gets jobs with keys.
+
+use crate::codec::{Decode, Encode, Reader, WireError};
+use crate::fields::{put_masked, read_masked};
+use crate::frame::FrameWriter;
+use crate::idempotency::Idempotency;
+use crate::job::NewJob;
+use crate::limits::KEY_BYTES_MAX;
+
+/// A job's relations to other jobs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JobKeys {
+    /// A producer's own name for the job, so that a retry creates no second one.
+    pub idempotency: Option<Idempotency>,
+    /// Jobs of a queue with the same order key run one at a time, in the order in which they were
+    /// enqueued; a job that retries or snoozes keeps the others waiting. 1 to 80 bytes.
+    pub order: Option<String>,
+}
+
+impl JobKeys {
+    /// True if nothing is set.
+    pub fn is_empty(&self) -> bool {
+        *self == JobKeys::default()
+    }
+}
+
+impl NewJob {
+    /// Gives the job an [order key](JobKeys::order).
+    #[must_use]
+    pub fn order_key(mut self, key: impl Into<String>) -> NewJob {
+        self.keys_mut().order = Some(key.into());
+        self
+    }
+
+    /// The job's keys, to set some.
+    pub fn keys_mut(&mut self) -> &mut JobKeys {
+        self.keys.get_or_insert_default()
+    }
+
+    /// True if the job is related to others, so that only its path's home may get it.
+    pub fn has_keys(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| !keys.is_empty())
+    }
+}
+
+impl Encode for JobKeys {
+    fn encode(&self, out: &mut FrameWriter) {
+        put_masked! {
+            out,
+            0 => self.idempotency,
+            1 => self.order,
+        }
+    }
+}
+
+impl Decode for JobKeys {
+    fn decode(r: &mut Reader) -> Result<JobKeys, WireError> {
+        let empty = r.invalid("keys without a key");
+        read_masked! {
+            r, mask, "key of a job that this version does not know",
+            0 => idempotency: Idempotency::decode,
+            1 => order: |r| key(r, "order key"),
+        }
+        let keys = JobKeys { idempotency, order };
+        if keys.is_empty() { Err(empty) } else { Ok(keys) }
+    }
+}
+
+/// Reads a key of 1 to 80 bytes.
+pub(crate) fn key(r: &mut Reader, what: &'static str) -> Result<String, WireError> {
+    let empty = r.invalid("empty key");
+    let key = r.string(what, KEY_BYTES_MAX)?;
+    if key.is_empty() { Err(empty) } else { Ok(key) }
+}
