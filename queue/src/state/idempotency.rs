@@ -5,7 +5,6 @@
 //! takes the same memory, whatever its length, so their number is their memory.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU8;
 
 use longshore_protocol::limits::KEY_BYTES_MAX;
@@ -17,14 +16,12 @@ use longshore_protocol::{
 use super::State;
 use super::chunks::Shared;
 use super::enqueue::payload_of;
+use super::key_table::{KeyTable, Keyed};
 use super::slab::Slab;
-use super::slot_index::SlotIndex;
 
 /// What a key counts as: its entry, its slot in the index, its timer. A number, not the size of a
 /// type: it decides at every replay.
 pub(super) const KEY_BYTES: u64 = 160;
-/// Parts of the index: each grows by itself, so no command waits for all of them.
-const INDEX_PARTS: usize = 64;
 
 /// A key in use.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,95 +55,60 @@ impl HeldKey {
         Some(HeldKey { queue, job, payload, ends_at, length, bytes })
     }
 
-    pub(super) fn key(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length.get())]
     }
+}
 
-    fn belongs_to(&self, queue: u32, key: &[u8]) -> bool {
-        self.queue == queue && self.key() == key
+impl Keyed for HeldKey {
+    fn key(&self) -> (u32, &[u8]) {
+        (self.queue, self.text())
     }
 }
 
 /// All keys in use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct HeldKeys {
-    table: Slab<HeldKey>,
-    index: Vec<SlotIndex>,
-    /// Producers choose the keys, so their hashes are keyed. Only for lookups: no outcome depends
-    /// on it.
-    hasher: RandomState,
+    table: KeyTable<HeldKey>,
     /// By end (wall).
     pub(super) ends: BTreeSet<(u64, u32)>,
 }
 
-impl Default for HeldKeys {
-    fn default() -> HeldKeys {
-        HeldKeys {
-            table: Slab::default(),
-            index: vec![SlotIndex::default(); INDEX_PARTS],
-            hasher: RandomState::new(),
-            ends: BTreeSet::new(),
-        }
-    }
-}
-
 impl HeldKeys {
     pub(super) fn find(&self, queue: u32, key: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one((queue, key));
-        self.index[part(hash)].find(hash, |slot| self.table[slot].belongs_to(queue, key))
+        self.table.find(queue, key)
     }
 
     /// Adds a key that the queue does not have.
     fn insert(&mut self, held: HeldKey) {
-        let slot = self.table.insert(held);
-        self.index_key(slot);
+        let ends_at = held.ends_at;
+        let number = self.table.insert(held);
+        self.ends.insert((ends_at, number));
     }
 
-    fn index_key(&mut self, slot: u32) {
-        let (table, hasher) = (&self.table, &self.hasher);
-        let hash_of = |slot: u32| hasher.hash_one((table[slot].queue, table[slot].key()));
-        let hash = hash_of(slot);
-        self.ends.insert((table[slot].ends_at, slot));
-        self.index[part(hash)].insert(hash, slot, hash_of);
-    }
-
-    fn remove(&mut self, slot: u32) {
-        let Some(held) = self.table.remove(slot) else { return };
-        let hash = self.hasher.hash_one((held.queue, held.key()));
-        self.index[part(hash)].remove(hash, slot);
-        self.ends.remove(&(held.ends_at, slot));
+    fn remove(&mut self, number: u32) {
+        if let Some(held) = self.table.remove(number) {
+            self.ends.remove(&(held.ends_at, number));
+        }
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.table.len() as u64 * KEY_BYTES
     }
 
-    /// The table as it is now, shared.
+    pub(super) fn table(&self) -> &KeyTable<HeldKey> {
+        &self.table
+    }
+
     pub(super) fn freeze(&mut self) -> (Shared<Option<HeldKey>>, Shared<u32>) {
         self.table.freeze()
     }
 
-    pub(super) fn table(&self) -> &Slab<HeldKey> {
-        &self.table
-    }
-
-    /// Keys in the index.
-    pub(super) fn indexed(&self) -> usize {
-        self.index.iter().map(SlotIndex::len).sum()
-    }
-
     /// The keys of a snapshot; none if a queue has a key twice.
-    pub(super) fn from_table(table: Slab<HeldKey>) -> Option<HeldKeys> {
-        let mut keys = HeldKeys { table, ..HeldKeys::default() };
-        let slots: Vec<u32> = keys.table.iter().map(|(slot, _)| slot).collect();
-        for slot in slots {
-            let held = &keys.table[slot];
-            if keys.find(held.queue, held.key()).is_some() {
-                return None;
-            }
-            keys.index_key(slot);
-        }
-        Some(keys)
+    pub(super) fn from_entries(entries: Slab<HeldKey>) -> Option<HeldKeys> {
+        let table = KeyTable::from_entries(entries)?;
+        let ends = table.entries().iter().map(|(number, held)| (held.ends_at, number)).collect();
+        Some(HeldKeys { table, ends })
     }
 }
 
@@ -241,11 +203,6 @@ pub(super) fn same_key(head: &EntryHead, payload: (u32, u32), job: JobId) -> Enq
     }
 }
 
-fn part(hash: u64) -> usize {
-    // A part itself uses the hash's lowest byte and its upper half.
-    (hash >> 8) as usize % INDEX_PARTS
-}
-
 impl Encode for HeldKey {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(u64::from(self.queue));
@@ -253,7 +210,7 @@ impl Encode for HeldKey {
         out.u32_fixed(self.payload.0);
         out.u64(u64::from(self.payload.1));
         out.u64(self.ends_at);
-        out.string(&String::from_utf8_lossy(self.key()));
+        out.string(&String::from_utf8_lossy(self.text()));
     }
 }
 

@@ -289,13 +289,13 @@ impl State {
 
     fn check_keys(&self) -> Result<(), String> {
         let mut ends = BTreeSet::new();
-        for (slot, held) in self.keys.table().iter() {
-            let found = self.keys.find(held.queue, held.key());
+        for (slot, held) in self.keys.table().entries().iter() {
+            let found = self.keys.find(held.queue, held.text());
             ensure!(found == Some(slot), "key {slot} leads elsewhere");
             ends.insert((held.ends_at, slot));
         }
         ensure!(ends == self.keys.ends, "the ends of keys differ");
-        ensure!(self.keys.indexed() == ends.len(), "the index has keys that do not exist");
+        ensure!(self.keys.table().indexed() == ends.len(), "the index has keys that do not exist");
         Ok(())
     }
 

@@ -30,6 +30,7 @@ mod history;
 mod id_key;
 mod idempotency;
 mod invariant;
+mod key_table;
 mod lanes;
 mod limits;
 mod links;

@@ -47,7 +47,13 @@ impl State {
                 return inconsistent("dead letters");
             }
         }
-        if self.keys.table().iter().any(|(_, held)| held.queue as usize >= self.queues.len()) {
+        if self
+            .keys
+            .table()
+            .entries()
+            .iter()
+            .any(|(_, held)| held.queue as usize >= self.queues.len())
+        {
             return inconsistent("a key");
         }
         for queue in &self.queues {

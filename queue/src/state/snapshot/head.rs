@@ -64,7 +64,7 @@ impl State {
             Table::Sessions => self.sessions.table.allocated(),
             Table::Subscriptions => self.dispatch.subscriptions.allocated(),
             Table::Rows => self.rows.allocated() as usize,
-            Table::Keys => self.keys.table().allocated(),
+            Table::Keys => self.keys.table().entries().allocated(),
         };
         count as u64
     }

@@ -154,7 +154,8 @@ impl Restoring {
         state.profiles = Profiles::from_table(profiles);
         state.names = WorkerNames::from_table(names);
         state.dead = DeadLetters::from_table(dead).ok_or(inconsistent("kinds of dead letters"))?;
-        state.keys = HeldKeys::from_table(keys).ok_or(inconsistent("a key that is there twice"))?;
+        state.keys =
+            HeldKeys::from_entries(keys).ok_or(inconsistent("a key that is there twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }

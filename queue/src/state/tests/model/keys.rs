@@ -21,9 +21,9 @@ pub(super) struct Key {
 impl Harness {
     /// Both have the same keys, of the same jobs, until the same time.
     pub(super) fn compare_keys(&self) {
-        let held = self.state.keys.table().iter().map(|(_, held)| Key {
+        let held = self.state.keys.table().entries().iter().map(|(_, held)| Key {
             path: self.state.queues[held.queue as usize].path.clone(),
-            text: String::from_utf8(held.key().to_vec()).expect("a text"),
+            text: String::from_utf8(held.text().to_vec()).expect("a text"),
             job: held.job,
             payload: (held.payload.0, held.payload.1 as usize),
             ends_at: held.ends_at,

@@ -1,0 +1,117 @@
+//! Keys that producers gave to jobs, by scope and text: each once, with a number.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::{Index, IndexMut};
+
+use super::chunks::Shared;
+use super::slab::Slab;
+use super::slot_index::SlotIndex;
+
+/// Parts of the index: each grows by itself, so no command waits for all of them.
+const INDEX_PARTS: usize = 64;
+
+/// An entry of a [`KeyTable`].
+pub(super) trait Keyed: Clone {
+    /// What the key is unique within, and its text.
+    fn key(&self) -> (u32, &[u8]);
+}
+
+/// Entries by number and by key.
+#[derive(Clone, Debug)]
+pub(super) struct KeyTable<T> {
+    entries: Slab<T>,
+    index: Vec<SlotIndex>,
+    /// Producers choose the keys, so their hashes are keyed. Only for lookups: no outcome depends
+    /// on it.
+    hasher: RandomState,
+}
+
+impl<T> Default for KeyTable<T> {
+    fn default() -> KeyTable<T> {
+        KeyTable {
+            entries: Slab::default(),
+            index: vec![SlotIndex::default(); INDEX_PARTS],
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl<T: Keyed> KeyTable<T> {
+    pub(super) fn find(&self, scope: u32, text: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one((scope, text));
+        self.index[part(hash)].find(hash, |number| self.entries[number].key() == (scope, text))
+    }
+
+    /// Adds an entry with a key that is not there.
+    pub(super) fn insert(&mut self, entry: T) -> u32 {
+        let number = self.entries.insert(entry);
+        self.index_key(number);
+        number
+    }
+
+    pub(super) fn remove(&mut self, number: u32) -> Option<T> {
+        let entry = self.entries.remove(number)?;
+        let hash = self.hasher.hash_one(entry.key());
+        self.index[part(hash)].remove(hash, number);
+        Some(entry)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Keys in the index.
+    pub(super) fn indexed(&self) -> usize {
+        self.index.iter().map(SlotIndex::len).sum()
+    }
+
+    pub(super) fn entries(&self) -> &Slab<T> {
+        &self.entries
+    }
+
+    /// The table as it is now, shared.
+    pub(super) fn freeze(&mut self) -> (Shared<Option<T>>, Shared<u32>) {
+        self.entries.freeze()
+    }
+
+    /// The keys of a snapshot; none if one is there twice.
+    pub(super) fn from_entries(entries: Slab<T>) -> Option<KeyTable<T>> {
+        let mut table = KeyTable { entries, ..KeyTable::default() };
+        let numbers: Vec<u32> = table.entries.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            let (scope, text) = table.entries[number].key();
+            if table.find(scope, text).is_some() {
+                return None;
+            }
+            table.index_key(number);
+        }
+        Some(table)
+    }
+
+    fn index_key(&mut self, number: u32) {
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let hash_of = |number: u32| hasher.hash_one(entries[number].key());
+        let hash = hash_of(number);
+        self.index[part(hash)].insert(hash, number, hash_of);
+    }
+}
+
+impl<T: Keyed> Index<u32> for KeyTable<T> {
+    type Output = T;
+
+    fn index(&self, number: u32) -> &T {
+        &self.entries[number]
+    }
+}
+
+/// An entry's key must not change.
+impl<T: Keyed> IndexMut<u32> for KeyTable<T> {
+    fn index_mut(&mut self, number: u32) -> &mut T {
+        &mut self.entries[number]
+    }
+}
+
+fn part(hash: u64) -> usize {
+    // A part itself uses the hash's lowest byte and its upper half.
+    (hash >> 8) as usize % INDEX_PARTS
+}
