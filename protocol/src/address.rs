@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::frame::FrameWriter;
-use crate::limits::{HOST_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
+use crate::limits::{ADDRESS_BYTES_MAX, HOST_BYTES_MAX};
 use crate::socket_path::{NotASocketPath, SocketPath};
 
 /// Longest label of a host name, in bytes.
@@ -22,6 +22,23 @@ pub enum Address {
     Host(HostAddress),
     /// A Unix socket of the same machine.
     Unix(SocketPath),
+    /// One of a kind that a later version has. It is relayed unchanged, and never dialled.
+    Unknown(UnknownAddress),
+}
+
+/// The kinds, each followed by the length of its bytes.
+const HOST: u8 = 0;
+const SOCKET: u8 = 1;
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+/// The bytes of a port.
+const PORT_BYTES: usize = 2;
+
+/// An address of an unknown kind, byte for byte.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct UnknownAddress {
+    kind: u8,
+    bytes: Box<[u8]>,
 }
 
 /// How the text of a Unix socket's address begins.
@@ -68,12 +85,12 @@ impl HostAddress {
 }
 
 impl Address {
-    /// The port; none of a Unix socket.
+    /// The port, if it has one.
     pub fn port(&self) -> Option<u16> {
         match self {
             Address::Ip(address) => Some(address.port()),
             Address::Host(host) => Some(host.port),
-            Address::Unix(_) => None,
+            Address::Unix(_) | Address::Unknown(_) => None,
         }
     }
 
@@ -81,8 +98,25 @@ impl Address {
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
             Address::Ip(address) => Some(address.ip()),
-            Address::Host(_) | Address::Unix(_) => None,
+            Address::Host(_) | Address::Unix(_) | Address::Unknown(_) => None,
         }
+    }
+
+    /// The kind, and the length of the bytes that follow it.
+    fn header(&self) -> (u8, usize) {
+        match self {
+            Address::Ip(SocketAddr::V4(_)) => (IPV4, 4 + PORT_BYTES),
+            Address::Ip(SocketAddr::V6(_)) => (IPV6, 16 + PORT_BYTES),
+            Address::Host(host) => (HOST, host.name.len() + PORT_BYTES),
+            Address::Unix(path) => (SOCKET, path.as_str().len()),
+            Address::Unknown(unknown) => (unknown.kind, unknown.bytes.len()),
+        }
+    }
+
+    /// At most the bytes of its encoding.
+    pub fn encoded_bytes_max(&self) -> usize {
+        const KIND_AND_LENGTH_BYTES_MAX: usize = 1 + 2;
+        KIND_AND_LENGTH_BYTES_MAX + self.header().1
     }
 }
 
@@ -112,6 +146,7 @@ impl fmt::Display for Address {
             Address::Ip(address) => address.fmt(f),
             Address::Host(host) => host.fmt(f),
             Address::Unix(path) => write!(f, "{UNIX}{path}"),
+            Address::Unknown(unknown) => write!(f, "an address of kind {}", unknown.kind),
         }
     }
 }
@@ -144,27 +179,19 @@ impl<I: Into<IpAddr>> From<(I, u16)> for Address {
     }
 }
 
-/// Layout: a byte 4 or 6 and the IP address, or a byte 0 and the host name; then the port in
-/// network order. Or a byte 1 and the path of a Unix socket.
+/// Layout: a byte for the kind, and the length of what follows: the IP address, or the host name,
+/// and the port, in network order; or the path of a Unix socket.
 impl Encode for Address {
     fn encode(&self, out: &mut FrameWriter) {
+        let (kind, length) = self.header();
+        out.u8(kind);
+        out.u64(length as u64);
         match self {
-            Address::Ip(SocketAddr::V4(v4)) => {
-                out.u8(4);
-                out.put(&v4.ip().octets());
-            }
-            Address::Ip(SocketAddr::V6(v6)) => {
-                out.u8(6);
-                out.put(&v6.ip().octets());
-            }
-            Address::Host(host) => {
-                out.u8(0);
-                out.string(&host.name);
-            }
-            Address::Unix(path) => {
-                out.u8(1);
-                out.string(path.as_str());
-            }
+            Address::Ip(SocketAddr::V4(v4)) => out.put(&v4.ip().octets()),
+            Address::Ip(SocketAddr::V6(v6)) => out.put(&v6.ip().octets()),
+            Address::Host(host) => out.put(host.name.as_bytes()),
+            Address::Unix(path) => out.put(path.as_str().as_bytes()),
+            Address::Unknown(unknown) => out.put(&unknown.bytes),
         }
         if let Some(port) = self.port() {
             out.put(&port.to_be_bytes());
@@ -174,33 +201,41 @@ impl Encode for Address {
 
 impl Decode for Address {
     fn decode(r: &mut Reader) -> Result<Address, WireError> {
-        let invalid = r.invalid("kind of an address");
-        let ip = match r.u8()? {
-            4 => IpAddr::from(r.u32_fixed()?.to_le_bytes()),
-            6 => IpAddr::from(r.id()?),
-            0 => {
-                let invalid = r.invalid("host name");
-                let name = r.string("host name", HOST_BYTES_MAX)?;
-                return HostAddress::new(&name, port(r)?).map(Address::Host).map_err(|_| invalid);
-            }
-            1 => {
-                let invalid = r.invalid("path of a socket");
-                let path = r.string("path of a socket", SOCKET_PATH_BYTES_MAX)?;
-                return path.parse().map(Address::Unix).map_err(|_| invalid);
-            }
-            _ => return Err(invalid),
+        let kind = r.u8()?;
+        let invalid = r.invalid(match kind {
+            HOST => "host name",
+            SOCKET => "path of a socket",
+            _ => "IP address",
+        });
+        let bytes = r.bytes("bytes of an address", ADDRESS_BYTES_MAX)?;
+        let address = match kind {
+            HOST | IPV4 | IPV6 => with_port(kind, &bytes),
+            SOCKET => text(&bytes).and_then(|path| path.parse().ok()).map(Address::Unix),
+            _ => Some(Address::Unknown(UnknownAddress { kind, bytes: bytes[..].into() })),
         };
-        Ok(Address::Ip(SocketAddr::new(ip, port(r)?)))
+        address.ok_or(invalid)
     }
 }
 
-fn port(r: &mut Reader) -> Result<u16, WireError> {
-    Ok(u16::from_be_bytes([r.u8()?, r.u8()?]))
+fn with_port(kind: u8, bytes: &[u8]) -> Option<Address> {
+    let (address, port) = bytes.split_last_chunk::<PORT_BYTES>()?;
+    let port = u16::from_be_bytes(*port);
+    let ip = match kind {
+        HOST => return HostAddress::new(text(address)?, port).ok().map(Address::Host),
+        IPV4 => IpAddr::from(<[u8; 4]>::try_from(address).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+    };
+    Some(Address::Ip(SocketAddr::new(ip, port)))
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Bounded as _;
 
     #[test]
     fn parses_ip_addresses_and_host_names_with_ports() {
@@ -223,5 +258,28 @@ mod tests {
             let parsed = format!("{host}:1").parse::<Address>();
             assert_eq!(parsed, Err(AddressError::BadHost(host.into())), "{host}");
         }
+    }
+
+    #[test]
+    fn an_address_of_an_unknown_kind_spoils_no_other_and_is_relayed() {
+        let read = |bytes: &[u8]| Vec::<Address>::read(&mut reader(bytes), "addresses", 9);
+        let wire = [2, 9, 3, 0xff, 0, 0xee, 4, 6, 127, 0, 0, 1, 0x12, 0xac];
+        let addresses = read(&wire).unwrap();
+        assert_eq!(addresses[1], Address::from(([127, 0, 0, 1], 4780)));
+        assert_eq!(addresses[0].to_string(), "an address of kind 9");
+        let mut out = FrameWriter::new();
+        addresses.encode(&mut out);
+        assert_eq!(out.into_body()[..], wire);
+        // A known kind of another length is no later version.
+        for wrong in [&[1, 4, 5, 127, 0, 0, 1, 1][..], &[1, 6, 1, 0], &[1, 0, 2, 1, 1], &[1, 1, 0]]
+        {
+            assert!(matches!(read(wrong), Err(WireError::Invalid { .. })), "{wrong:?}");
+        }
+        let long = [&[1, 9, 0x80, 2][..], &[0; 256]].concat();
+        assert!(matches!(read(&long), Err(WireError::OverLimit { .. })));
+    }
+
+    fn reader(bytes: &[u8]) -> Reader {
+        Reader::new(bytes.to_vec().into())
     }
 }

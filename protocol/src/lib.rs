@@ -33,7 +33,7 @@ pub mod tls_name;
 pub mod trace;
 pub mod value;
 
-pub use address::{Address, AddressError, HostAddress};
+pub use address::{Address, AddressError, HostAddress, UnknownAddress};
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use codes::{
     AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,

@@ -90,6 +90,8 @@ pub const RESOLVER_WATCHES_MAX: usize = 16_384;
 pub const HOST_BYTES_MAX: usize = 253;
 /// Longest path of a Unix socket, in bytes: the address of the system has 108 with its end.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Longest address, in bytes without its kind: a host name and a port.
+pub const ADDRESS_BYTES_MAX: usize = 255;
 /// Most bytes of unknown fields at the end of terms or of a publisher; they are stored and relayed
 /// unchanged.
 pub const LATER_BYTES_MAX: usize = 1_024;

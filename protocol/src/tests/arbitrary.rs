@@ -159,10 +159,14 @@ arbitrary! {
         Glob::new(&format!("/{}", text.join("/"))).expect("a glob")
     };
     WorkerPattern: |source| source.one_of(&["w1", "*", "mail-?", "é"]).parse().expect("a name");
-    Address: |source| match source.below(4) {
+    Address: |source| match source.below(5) {
         0 => Address::from((IpAddr::from(u32::to_le_bytes(source.of())), source.of())),
         1 => Address::from((IpAddr::from(source.of::<[u8; 16]>()), source.of())),
         2 => Address::Unix("/run/jobs.sock".parse().expect("a path")),
+        3 => {
+            let unknown = vec![200, 3, source.of(), source.of(), 0];
+            Address::decode(&mut Reader::new(unknown.into())).expect("an address")
+        }
         _ => Address::Host(HostAddress::new("jobs-1.example", source.of()).expect("a name")),
     };
     TlsName: |source| source.one_of(&["jobs-1.example", "10.0.0.1"]).parse().expect("a name");

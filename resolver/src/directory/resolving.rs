@@ -187,21 +187,14 @@ impl AnswerBuilder {
 
 /// The most bytes of a fixed-length field, or of the length of a variable one.
 const FIELD_BYTES: usize = 16;
-/// The most bytes of an address.
-const ADDRESS_BYTES: usize = 32;
 
 /// An upper estimate of a publisher's size in a message, in bytes.
 fn publisher_bytes(info: &PublisherInfo) -> usize {
-    let host = |address: &Address| match address {
-        Address::Ip(_) => 0,
-        Address::Host(host) => host.name().len(),
-        Address::Unix(path) => path.as_str().len(),
-    };
-    let hosts: usize = info.addresses.iter().map(host).sum();
+    let addresses: usize = info.addresses.iter().map(Address::encoded_bytes_max).sum();
     let tls_name = info.tls_name.as_ref().map_or(0, |name| name.as_str().len());
     let names = info.name.len() + tls_name;
     let later = info.later.as_bytes().len();
-    5 * FIELD_BYTES + names + ADDRESS_BYTES * info.addresses.len() + hosts + later
+    5 * FIELD_BYTES + names + addresses + later
 }
 
 /// An upper estimate of the size of terms in a message, in bytes.
