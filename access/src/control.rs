@@ -44,7 +44,7 @@ pub struct Shown<'a> {
 /// A client that was admitted.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Who it is; none without a certificate and a token, but over a Unix socket.
+    /// Who it is; none without a certificate and a token, but, under a policy, over a Unix socket.
     pub identity: Option<Arc<Identity>>,
     /// What it may do.
     pub rights: Arc<Rights>,
@@ -265,9 +265,11 @@ impl AccessControl {
             let (identity, end_unix_ms) = identity_and_end(der)?;
             (identity, Proof::Certificate { end_unix_ms })
         } else {
-            // A user stays what it is for as long as its process has the socket.
+            // A user stays what it is for as long as its process has the socket. Without a policy
+            // it has no name: its session is the same at the port, where nothing names it.
+            let user = shown.user.filter(|_| rules.policy.is_some());
             let of_user = |user: u32| Identity::new(NameKind::Unix, user.to_string());
-            (shown.user.map(of_user), Proof::Nothing)
+            (user.map(of_user), Proof::Nothing)
         };
         self.admitted(&rules, identity, proof, now_unix_ms)
     }
@@ -531,7 +533,7 @@ mod tests {
         control.replace(Some(policy("unix:100*")), None);
         assert!(control.admit(&local, 0).is_ok());
         let rule = "[[allow]]\nwho = ['unix:ann']\ndo = ['work']\npaths = ['/a']\n";
-        assert!(Policy::parse(rule).unwrap_err().to_string().contains("unix:UID"));
+        assert!(Policy::parse(rule).unwrap_err().to_string().contains("`id -u NAME`"));
     }
 
     #[test]

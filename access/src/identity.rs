@@ -83,8 +83,16 @@ impl NameKind {
             NameKind::Unix => c.is_ascii_digit() || c == '*',
             NameKind::CommonName | NameKind::Jwt => !c.is_control(),
         };
-        pattern.trim() == pattern && pattern.chars().all(fits)
+        let starts_a_number = self != NameKind::Unix || starts_a_user(pattern);
+        pattern.trim() == pattern && pattern.chars().all(fits) && starts_a_number
     }
+}
+
+/// Whether the number of a user, as the kernel's is written, can begin as this pattern does.
+fn starts_a_user(pattern: &str) -> bool {
+    let first = pattern.split('*').next().unwrap_or_default();
+    let is_number = |number: u32| number.to_string() == first;
+    first.parse().map_or(first.is_empty(), is_number)
 }
 
 /// Why a text is not an identity.

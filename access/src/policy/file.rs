@@ -63,6 +63,12 @@ pub enum PolicyFault {
          with an identity, or anonymous"
     )]
     Subject(String),
+    /// A number that no user has.
+    #[error(
+        "{0:?} matches no user: write the number that `id -u NAME` shows, without leading zeros, \
+         or with `*` in it for any text"
+    )]
+    User(String),
     /// A group that the policy does not define.
     #[error("there is no group {0:?}; define it in [groups]")]
     Group(String),
@@ -322,6 +328,7 @@ fn subject(text: &str) -> Result<Option<Subject>, PolicyFault> {
         Some(kind) if fits && kind.can_match(pattern) => {
             Ok(Some(Subject::Named { kind, pattern: kind.normal(pattern) }))
         }
+        Some(NameKind::Unix) => Err(PolicyFault::User(text.to_owned())),
         _ => Err(unknown()),
     }
 }

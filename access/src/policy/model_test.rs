@@ -206,7 +206,7 @@ fn each_fault_has_its_line() {
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
     let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
-    let cases: [Case<'_>; 27] = [
+    let cases: [Case<'_>; 31] = [
         (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
         (quota("bytes = 16_383"), 2, |f| matches!(f, PolicyFault::TooFewBytes(16_383))),
         (quota("waiting_jobs = 9"), 2, |f| matches!(f, PolicyFault::QueuesWithoutPaths)),
@@ -219,6 +219,10 @@ fn each_fault_has_its_line() {
         // No identity could ever match.
         (rule("\"token:shop \"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
         (rule("\"token:a/b\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
+        (rule("\"unix:007\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::User(_))),
+        (rule("\"unix:00*\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::User(_))),
+        (rule("\"unix:4294967296\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::User(_))),
+        (rule("\"unix:ann\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::User(_))),
         (rule("\"cn: ann\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
         (rule("\"dns:bü.test\"", "\"act\"", "\"/\""), 4, |f| matches!(f, PolicyFault::Subject(_))),
         (rule(cn, "\"act\"", "\"/home/{user}/**\""), 6, |f| matches!(f, PolicyFault::Variable(_))),
