@@ -52,7 +52,8 @@ pub const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::
 pub struct SystemOptions {
     /// The address and options of each resolver replica. The default is one replica on a free port
     /// that is complete at once: it does not wait a minute for publishers that it does not know.
-    /// Without TLS, clients use the Unix socket of a replica that has one.
+    /// Without TLS, clients use the Unix socket of a replica that has one, and the publisher's if
+    /// it is in the same folder.
     pub replicas: Vec<(SocketAddr, ServerOptions)>,
     /// Timing of the replicas' clients.
     pub timing: ResolverTiming,

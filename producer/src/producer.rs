@@ -209,7 +209,7 @@ impl ProducerBuilder {
     /// Creates the producer: see [`Producer::connect`]. Needs a tokio runtime.
     pub fn connect(mut self, cluster: impl Into<Cluster>) -> Producer {
         let cluster = cluster.into();
-        self.link = self.link.or_access(&cluster.access);
+        self.link = cluster.link_options(self.link);
         let resolver = ReadClient::builder().name(&self.name).connect(cluster);
         Producer::start(Directory::Resolver(resolver), self)
     }

@@ -1,6 +1,7 @@
 //! The path of a Unix socket.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use crate::limits::SOCKET_PATH_BYTES_MAX;
@@ -22,6 +23,11 @@ impl SocketPath {
     /// The path.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        Path::new(&*self.0).parent().unwrap_or(Path::new("/"))
     }
 }
 
@@ -53,6 +59,8 @@ mod tests {
         let longest = format!("/{}", "a".repeat(SOCKET_PATH_BYTES_MAX - 1));
         for text in ["/a", "/run/longshore/resolver.sock", "/é", &longest] {
             assert_eq!(text.parse::<SocketPath>().unwrap().as_str(), text);
+            let folder = if text.starts_with("/run") { "/run/longshore" } else { "/" };
+            assert_eq!(text.parse::<SocketPath>().unwrap().folder(), Path::new(folder));
         }
         for text in ["", "/", "a", "run/a", "/a/", "/a\0", "/a\nb", &format!("{longest}a")] {
             assert!(text.parse::<SocketPath>().is_err(), "{text}");

@@ -24,8 +24,9 @@ pub struct PublisherOptions {
     /// The address that it listens on; port 0 picks a free one. Port 0 of 127.0.0.1 by default.
     /// Other machines need TLS, or [`insecure`](Self::insecure).
     pub listen: SocketAddr,
-    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
-    /// they have a token. Its owner and its group may connect. None by default.
+    /// A Unix socket beside the address, without TLS: under a policy its clients are known by their
+    /// users, unless they have a token. Its owner and its group may connect; only root and this
+    /// user may write to its folder. None by default.
     pub listen_unix: Option<SocketPath>,
     /// The addresses that others dial, IP addresses, host names or Unix sockets; empty for those
     /// that it listens on.

@@ -1,7 +1,7 @@
 //! The replicas of a resolver, as its clients see them.
 
-use longshore_protocol::{LinkTiming, ResolverTiming, Role};
-use longshore_transport::{Access, TlsDialer, TokenSource};
+use longshore_protocol::{Address, LinkTiming, ResolverTiming, Role};
+use longshore_transport::{Access, LinkOptions, TlsDialer, TokenSource};
 
 /// The replicas of a resolver, their timing, and how to reach the servers of this cluster. Made
 /// from a text: `Cluster::from("a.example:4770,b.example")`. Replicas do not know each other:
@@ -46,6 +46,19 @@ impl Cluster {
     pub fn tls(mut self, tls: TlsDialer) -> Cluster {
         self.access.tls = Some(tls);
         self
+    }
+
+    /// What links to its publishers need besides these options.
+    pub fn link_options(&self, options: LinkOptions) -> LinkOptions {
+        let mut options = options.or_access(&self.access);
+        options.socket_folders.get_or_insert_with(|| {
+            let sockets = self.replicas.iter().filter_map(|replica| match replica.parse() {
+                Ok(Address::Unix(path)) => Some(path.folder().to_owned()),
+                _ => None,
+            });
+            sockets.collect()
+        });
+        options
     }
 }
 

@@ -145,7 +145,7 @@ async fn connect_any(caller: &Caller, addresses: Vec<Address>) -> Result<Link, S
             Address::Ip(ip) => dial(*ip, &handshake, &options).await,
             Address::Unix(path) => dial_unix(path, &handshake, &options).await,
             // It was resolved.
-            Address::Host(_) => continue,
+            Address::Host(_) | Address::Unknown(_) => continue,
         };
         match dialled {
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {

@@ -29,7 +29,7 @@ use crate::authorization::{Authorization, LinkClient, NotAuthorized, Registratio
 use crate::budget::LinkBudget;
 use crate::descriptors::DescriptorBudget;
 use crate::handshake::{self, HandshakeError};
-use crate::handshakes::{HandshakePermit, Handshakes, PendingConnection};
+use crate::handshakes::{HandshakePermit, Handshakes, Origin, PendingConnection};
 use crate::link::{Link, LinkPlace, LinkTerms, Peer};
 use crate::listener::Accepted;
 use crate::liveness::HeartbeatSchedule;
@@ -147,13 +147,14 @@ impl Admission {
                 Connection::plain(stream)
             }
         };
-        if self.handshakes.make_room(peer.ip(), |pending| self.displaced(&pending)) {
+        let origin = Origin::new(peer.ip(), user);
+        if self.handshakes.make_room(origin, |pending| self.displaced(&pending)) {
             let pending = PendingConnection {
                 raw: connection.raw.clone(),
                 activity: connection.activity.clone(),
             };
             let (abort, ends) = AbortHandle::new_pair();
-            let permit = self.handshakes.begin(pending, peer.ip(), abort);
+            let permit = self.handshakes.begin(pending, origin, abort);
             let (admission, accepted_at) = (self.clone(), Instant::now());
             let receiving =
                 async move { admission.receive(connection, peer, permit, accepted_at).await };

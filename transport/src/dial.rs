@@ -52,6 +52,16 @@ pub enum DialError {
         /// The address.
         address: Address,
     },
+    /// The publisher advertises no address that this client dials.
+    #[error(
+        "publisher `{publisher}` advertises no address that this client dials: its Unix sockets \
+         are for clients without TLS whose `resolvers` name a replica's socket in the same folder; \
+         let it advertise an IP address or a host name, too"
+    )]
+    NoAddress {
+        /// The publisher's name.
+        publisher: String,
+    },
     /// None of the publisher's addresses could be dialled.
     #[error("{}", describe_failures(.0))]
     AllAddressesFailed(Vec<(Address, DialError)>),
@@ -137,8 +147,10 @@ pub enum DialError {
 /// The reason for each address; the reasons of IP addresses do not name the host they belong to.
 fn describe_failures(failures: &[(Address, DialError)]) -> String {
     let line = |(address, error): &(Address, DialError)| match (address, error) {
-        (Address::Ip(_) | Address::Unix(_), _) | (_, DialError::Lookup(_)) => error.to_string(),
-        (Address::Host(host), _) => format!("{host}: {error}"),
+        (Address::Host(host), error) if !matches!(error, DialError::Lookup(_)) => {
+            format!("{host}: {error}")
+        }
+        (_, error) => error.to_string(),
     };
     failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }

@@ -6,11 +6,12 @@
 //! nothing may be displaced at once, one that has begun once [`GRACE`] is over, however slowly its
 //! bytes arrive. It is the oldest of the address that holds the most permits, so that a flood from
 //! one address displaces itself; a dialler displaces none of an address that holds fewer than its
-//! own. There is no share for each address: behind one address there may be a whole company, a
-//! proxy, or on one machine every client. They may use all permits, and are the first to lose them.
-//! To keep out a dialler of its own address, or from many addresses everybody, a flood has to open
-//! [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX) new connections within the time of a handshake, or
-//! within `GRACE` if that is shorter, again and again.
+//! own. At the Unix socket each user counts as an address. There is no share for each address:
+//! behind one address there may be a whole company, a proxy, or on one machine every client. They
+//! may use all permits, and are the first to lose them. To keep out a dialler of its own address,
+//! or from many addresses everybody, a flood has to open [`HANDSHAKES_MAX`](crate::HANDSHAKES_MAX)
+//! new connections within the time of a handshake, or within `GRACE` if that is shorter, again and
+//! again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -45,14 +46,29 @@ struct Table {
     /// In the order of arrival.
     in_progress: BTreeMap<u64, HandshakeInProgress>,
     next: u64,
-    /// How many of them each address holds.
-    held: HashMap<IpAddr, usize>,
+    /// How many of them each origin holds.
+    held: HashMap<Origin, usize>,
+}
+
+/// Where a dialler comes from, for its share of the permits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Origin {
+    /// An address, as [`counted_address`] has it.
+    Address(IpAddr),
+    /// A user at the Unix socket.
+    User(u32),
+}
+
+impl Origin {
+    pub(crate) fn new(address: IpAddr, user: Option<u32>) -> Origin {
+        user.map_or_else(|| Origin::Address(counted_address(address)), Origin::User)
+    }
 }
 
 /// A handshake in progress.
 #[derive(Debug)]
 struct HandshakeInProgress {
-    address: IpAddr,
+    origin: Origin,
     connection: PendingConnection,
     age: Age,
     /// Aborts its task.
@@ -98,18 +114,18 @@ impl Handshakes {
         self.limit
     }
 
-    /// Makes room for one more, from that address. `displaced` gets the connection whose handshake
+    /// Makes room for one more, from that origin. `displaced` gets the connection whose handshake
     /// was aborted for it; it was sent nothing. False if no handshake may be displaced.
     pub(crate) fn make_room(
         &self,
-        address: IpAddr,
+        origin: Origin,
         displaced: impl FnOnce(PendingConnection),
     ) -> bool {
         let mut table = self.table.lock();
         if table.in_progress.len() < self.limit {
             return true;
         }
-        let Some(connection) = table.displace(counted_address(address), Instant::now()) else {
+        let Some(connection) = table.displace(origin, Instant::now()) else {
             return false;
         };
         drop(table);
@@ -121,18 +137,17 @@ impl Handshakes {
     pub(crate) fn begin(
         self: &Arc<Self>,
         connection: PendingConnection,
-        address: IpAddr,
+        origin: Origin,
         abort: AbortHandle,
     ) -> HandshakePermit {
-        let address = counted_address(address);
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
         let accepted_at = Instant::now();
         let age = Age { accepted_at, unread_at: None };
-        let entry = HandshakeInProgress { address, connection, age, abort };
+        let entry = HandshakeInProgress { origin, connection, age, abort };
         table.in_progress.insert(number, entry);
-        *table.held.entry(address).or_default() += 1;
+        *table.held.entry(origin).or_default() += 1;
         HandshakePermit { handshakes: self.clone(), number }
     }
 
@@ -145,20 +160,20 @@ impl Handshakes {
 impl Table {
     fn remove(&mut self, number: u64) -> Option<HandshakeInProgress> {
         let entry = self.in_progress.remove(&number)?;
-        if let Some(held) = self.held.get_mut(&entry.address) {
+        if let Some(held) = self.held.get_mut(&entry.origin) {
             *held -= 1;
             if *held == 0 {
-                self.held.remove(&entry.address);
+                self.held.remove(&entry.origin);
             }
         }
         Some(entry)
     }
 
-    /// Aborts a handshake for a dialler from `address`, if one may be displaced.
-    fn displace(&mut self, address: IpAddr, now: Instant) -> Option<PendingConnection> {
+    /// Aborts a handshake for a dialler from `origin`, if one may be displaced.
+    fn displace(&mut self, origin: Origin, now: Instant) -> Option<PendingConnection> {
         // A handshake with unread bytes is excused once; the next dialler displaces another.
         for _ in 0..UNREAD_CHECKS_MAX {
-            let number = self.first_to_displace(address, now)?;
+            let number = self.first_to_displace(origin, now)?;
             let entry = self.in_progress.get_mut(&number)?;
             if entry.age.unread_at.is_none() && has_unread(&entry.connection.raw) {
                 entry.age.unread_at = Some(now);
@@ -171,27 +186,27 @@ impl Table {
         None
     }
 
-    fn first_to_displace(&self, address: IpAddr, now: Instant) -> Option<u64> {
+    fn first_to_displace(&self, origin: Origin, now: Instant) -> Option<u64> {
         let in_progress = self.in_progress.iter().map(|(number, entry)| {
             let has_begun = entry.connection.activity.last_received().is_some();
-            (*number, entry.address, entry.age.displaceable(has_begun, now))
+            (*number, entry.origin, entry.age.displaceable(has_begun, now))
         });
-        first_to_displace(in_progress, &self.held, address)
+        first_to_displace(in_progress, &self.held, origin)
     }
 }
 
-/// Which handshake a dialler from `address` displaces: of all numbers, addresses, and times since
-/// when they may be displaced, the oldest of the address that holds the most. Pure.
+/// Which handshake a dialler from `origin` displaces: of all numbers, origins, and times since when
+/// they may be displaced, the oldest of the origin that holds the most. Pure.
 fn first_to_displace(
-    in_progress: impl Iterator<Item = (u64, IpAddr, Option<Instant>)>,
-    held: &HashMap<IpAddr, usize>,
-    address: IpAddr,
+    in_progress: impl Iterator<Item = (u64, Origin, Option<Instant>)>,
+    held: &HashMap<Origin, usize>,
+    origin: Origin,
 ) -> Option<u64> {
-    let held_by = |address: &IpAddr| held.get(address).copied().unwrap_or(0);
-    let own = held_by(&address);
+    let held_by = |origin: &Origin| held.get(origin).copied().unwrap_or(0);
+    let own = held_by(&origin);
     let candidates = in_progress.filter_map(|(number, of, since)| {
         let held = held_by(&of);
-        let may = of == address || held > own;
+        let may = of == origin || held > own;
         may.then_some((std::cmp::Reverse(held), since?, number))
     });
     candidates.min().map(|(_, _, number)| number)
@@ -242,14 +257,14 @@ mod tests {
     #[derive(Default)]
     struct Diallers {
         limit: usize,
-        in_progress: BTreeMap<u64, (IpAddr, Age, bool)>,
-        held: HashMap<IpAddr, usize>,
+        in_progress: BTreeMap<u64, (Origin, Age, bool)>,
+        held: HashMap<Origin, usize>,
         next: u64,
     }
 
     impl Diallers {
         /// A dialler comes; none if it is refused.
-        fn come(&mut self, address: IpAddr, has_begun: bool, now: Instant) -> Option<u64> {
+        fn come(&mut self, address: Origin, has_begun: bool, now: Instant) -> Option<u64> {
             if self.in_progress.len() == self.limit {
                 let all = self.in_progress.iter().map(|(number, (address, age, begun))| {
                     (*number, *address, age.displaceable(*begun, now))
@@ -270,8 +285,8 @@ mod tests {
         }
     }
 
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([10, 0, 0, last])
+    fn address(last: u8) -> Origin {
+        Origin::new(IpAddr::from([10, 0, 0, last]), None)
     }
 
     /// 1,024 permits are taken by diallers that send slowly; they dial again as soon as they are
@@ -320,6 +335,18 @@ mod tests {
             assert!(honest.iter().all(|number| all.in_progress.contains_key(number)));
         }
         assert_eq!((honest.len(), all.in_progress.len()), (20, 128));
+    }
+
+    #[test]
+    fn a_user_at_the_socket_displaces_nobody_else() {
+        let (start, local) = (Instant::now(), IpAddr::from([127, 0, 0, 1]));
+        let user = |number| Origin::new(local, Some(number));
+        let mut all = Diallers { limit: 8, ..Diallers::default() };
+        let others = [user(2), Origin::new(local, None)].map(|one| all.come(one, false, start));
+        for _ in 0..100 {
+            all.come(user(1), false, start);
+        }
+        assert!(others.iter().all(|one| all.in_progress.contains_key(&one.unwrap())));
     }
 
     #[test]

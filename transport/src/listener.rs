@@ -87,6 +87,16 @@ pub enum BindError {
         /// What it is.
         why: &'static str,
     },
+    /// Others could put a socket of their own at the path of its Unix socket.
+    #[error(
+        "{path}: its folder belongs to another user, or others may write to it, and so replace the \
+         socket; `chmod go-w` the folder, or choose one that only root and this user may write \
+         to, like /run/longshore"
+    )]
+    UnixFolder {
+        /// The path.
+        path: SocketPath,
+    },
     /// The Unix socket cannot be made.
     #[error("cannot listen on the Unix socket {path}: {source}; its folder has to exist")]
     Unix {
@@ -126,9 +136,10 @@ impl Listener {
         if options.tls.is_none() && !options.insecure && !is_loopback(address.ip()) {
             return Err(BindError::NeedsTls { address });
         }
+        // No client finds the port without the socket.
+        let unix = options.unix.as_ref().map(UnixSocket::bind).transpose()?;
         let (listener, local_address) =
             listen(address).map_err(|source| bind_error(address, source))?;
-        let unix = options.unix.as_ref().map(UnixSocket::bind).transpose()?;
         let budget = affordable(&options, options.connections_max, local_address);
         // As large as the limit of links; it fills only if links end faster than they are accepted.
         let (ready, links) = mpsc::channel(budget.links.max(1));
@@ -288,7 +299,7 @@ async fn unless_it_panics(what: impl Future<Output = ()>) {
     }
 }
 
-/// The sockets of a listener.
+/// The sockets of a listener. Dropped, the port goes first.
 struct Sockets {
     tcp: TcpListener,
     unix: Option<UnixSocket>,

@@ -1,5 +1,7 @@
 //! The options of dialling and listening. Every limit has a name, a unit and a default.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_access::AccessControl;
@@ -50,6 +52,10 @@ pub struct LinkOptions {
     /// The cluster to join and TLS. `None`, the default, for those of the client's cluster, or, of
     /// a client without one, for a cluster without a name, without TLS.
     pub access: Option<Access>,
+    /// The folders in which Unix sockets of publishers are dialled: nothing proves who listens
+    /// there. `None`, the default, for those of the replicas' sockets that the client's cluster
+    /// names, or, of a client without one, for every folder.
+    pub socket_folders: Option<Arc<[PathBuf]>>,
 }
 
 impl Default for LinkOptions {
@@ -61,6 +67,7 @@ impl Default for LinkOptions {
             handshake_timeout: Duration::from_secs(10),
             send_queue_bytes_max: SEND_QUEUE_BYTES_MAX,
             access: None,
+            socket_folders: None,
         }
     }
 }
@@ -71,6 +78,13 @@ impl LinkOptions {
     pub fn or_access(mut self, access: &Access) -> LinkOptions {
         self.access.get_or_insert_with(|| access.clone());
         self
+    }
+
+    /// Whether a publisher's socket at this path is dialled. With TLS none is.
+    pub(crate) fn dials(&self, socket: &SocketPath) -> bool {
+        let has_tls = self.access.as_ref().is_some_and(|access| access.tls.is_some());
+        let in_folder = |all: &Arc<[PathBuf]>| all.iter().any(|one| one == socket.folder());
+        !has_tls && self.socket_folders.as_ref().is_none_or(in_folder)
     }
 }
 
@@ -129,8 +143,9 @@ pub struct ListenerOptions {
     pub audit: AuditLog,
     /// Allows an address that other machines can reach, without TLS.
     pub insecure: bool,
-    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
-    /// they have a token. Its owner and its group may connect. None by default.
+    /// A Unix socket beside the address, without TLS: under a policy its clients are known by their
+    /// users, unless they have a token. Its owner and its group may connect; only root and this
+    /// user may write to its folder. None by default.
     pub unix: Option<SocketPath>,
 }
 

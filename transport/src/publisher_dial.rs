@@ -1,6 +1,7 @@
 //! Dialling one publisher at its advertised addresses.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::dial::{DialError, Endpoint, dial_endpoint};
 use crate::link::Link;
 use crate::lookup::{LookupError, lookup};
 use crate::options::LinkOptions;
+use crate::own_address::is_own_address;
 
 /// Where a publisher answered last: its advertised address, and the IP address that it resolved to.
 /// A worker retains it after the loss of a link: leases outlive the link by seconds, and a lookup
@@ -21,10 +23,15 @@ pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 /// Dials a publisher at the IP address where it answered last, and then at each of its addresses.
 /// Host names are resolved only then, each within `connect_timeout`, and their IP addresses are
 /// tried in the order in which the system returns them. An IP address at which another publisher
-/// answers is skipped. Without TLS its Unix sockets come first, wherever they are: on another
-/// machine there is none, or another publisher answers. With TLS the certificate has to contain the
-/// publisher's TLS name, or without one the host name or IP address, unless the options name
-/// another.
+/// answers is skipped.
+///
+/// Without TLS its Unix sockets in [`LinkOptions::socket_folders`] come first: on another machine
+/// there is none, or another publisher answers. On this machine a socket that is there is not given
+/// up for an IP address, where the client would have another identity, which does not own its
+/// session.
+///
+/// With TLS the certificate has to contain the publisher's TLS name, or without one the host name
+/// or IP address, unless the options name another.
 pub async fn dial_publisher(
     publisher: &PublisherInfo,
     last: &LastAddress,
@@ -48,15 +55,19 @@ where
 {
     check_name(&handshake.name)?;
     let mut failures = Vec::new();
-    let has_tls = options.access.as_ref().is_some_and(|access| access.tls.is_some());
-    // Nothing proves who listens on a socket: a client that requires TLS uses none that a directory
-    // names.
-    for address in publisher.addresses.iter().filter(|_| !has_tls) {
+    for address in &publisher.addresses {
         let Address::Unix(path) = address else { continue };
+        if !options.dials(path) {
+            continue;
+        }
         match dial_one(publisher, address, Endpoint::Unix(path), handshake, options).await {
             Ok(link) => return Ok(link),
             Err(error) => failures.push((address.clone(), error)),
         }
+    }
+    let mut ips = publisher.addresses.iter().filter_map(Address::ip);
+    if failures.iter().any(|(_, error)| may_be_its_socket(error)) && ips.any(is_own_address) {
+        return Err(DialError::AllAddressesFailed(failures));
     }
     // An address that is advertised no longer may belong to another publisher by now.
     let known = last.0.lock().clone().filter(|(at, _)| publisher.addresses.contains(at));
@@ -68,7 +79,7 @@ where
     }
     for address in &publisher.addresses {
         let ips = match address {
-            Address::Unix(_) => continue,
+            Address::Unix(_) | Address::Unknown(_) => continue,
             Address::Ip(ip) => vec![*ip],
             Address::Host(host) => match resolve(host.to_string()).await {
                 Ok(ips) => ips,
@@ -92,7 +103,21 @@ where
             }
         }
     }
+    if failures.is_empty() {
+        return Err(DialError::NoAddress { publisher: publisher.name.clone() });
+    }
     Err(DialError::AllAddressesFailed(failures))
+}
+
+/// Whether the publisher may listen on a socket that could not be dialled.
+fn may_be_its_socket(error: &DialError) -> bool {
+    match error {
+        DialError::Connect { source, .. } => {
+            !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied)
+        }
+        DialError::UnexpectedPublisher { .. } => false,
+        _ => true,
+    }
 }
 
 async fn dial_one(
@@ -104,7 +129,7 @@ async fn dial_one(
 ) -> Result<Link, DialError> {
     let name = match (&publisher.tls_name, address) {
         (Some(name), _) => Some(name.as_str()),
-        (None, Address::Ip(_) | Address::Unix(_)) => None,
+        (None, Address::Ip(_) | Address::Unix(_) | Address::Unknown(_)) => None,
         // A trailing dot is for the system's lookup; certificates have none.
         (None, Address::Host(host)) => Some(host.name().trim_end_matches('.')),
     };

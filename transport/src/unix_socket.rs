@@ -4,11 +4,12 @@
 //! The kernel's stream sockets are read, written and shut down alike. So a link over a Unix socket
 //! is a `TcpStream` over its descriptor, without the options of TCP, and no other code knows it.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll, ready};
 
@@ -21,8 +22,14 @@ use crate::listener::{BACKLOG, BindError};
 /// The address of the other side, in logs and for limits: this machine, without a port.
 pub(crate) const LOCAL_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// Why its path is not taken.
+const IN_USE: &str = "belongs to a process that listens on it";
 /// Its owner and its group may connect.
 const MODE: u32 = 0o660;
+/// The mode of its lock.
+const LOCK_MODE: u32 = 0o600;
+/// In the mode of its folder: that its group, or everybody, may write to it.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// A socket that is listened on. Dropped, its file is removed.
 #[derive(Debug)]
@@ -37,6 +44,8 @@ struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     id: (u64, u64),
+    /// Held for as long as the file is there.
+    _lock: File,
 }
 
 impl Drop for SocketFile {
@@ -49,28 +58,29 @@ impl Drop for SocketFile {
 }
 
 impl UnixSocket {
-    /// Listens at `path`, in place of a socket on which nobody listens.
+    /// Listens at `path`, in place of a socket on which nobody listens. Nobody else can write to
+    /// its folder, so that nothing there changes between a check and its use, and whoever connects
+    /// meets this process.
     pub(crate) fn bind(path: &SocketPath) -> Result<UnixSocket, BindError> {
         let failed = |source| BindError::Unix { path: path.clone(), source };
         let at = Path::new(path.as_str());
+        check_folder(path)?;
+        let lock = lock(path)?;
         if let Ok(found) = fs::symlink_metadata(at) {
-            let is_socket = found.file_type().is_socket();
             let in_use = |why| Err(BindError::UnixInUse { path: path.clone(), why });
-            if !is_socket {
+            if !found.file_type().is_socket() {
                 return in_use("is not a socket");
             }
-            match std::os::unix::net::UnixStream::connect(at) {
-                Ok(_) => return in_use("belongs to a process that listens on it"),
-                // Nobody listens. Any other error leaves that open.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(error) => return Err(failed(error)),
+            // Of a process that takes no lock.
+            if is_listened_on(at).map_err(failed)? {
+                return in_use(IN_USE);
             }
             fs::remove_file(at).map_err(failed)?;
         }
         let bind = || -> io::Result<UnixSocket> {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             socket.bind(&SockAddr::unix(at)?)?;
-            let file = SocketFile { path: at.to_owned(), id: file_id(at)? };
+            let file = SocketFile { path: at.to_owned(), id: file_id(at)?, _lock: lock };
             // Nobody can connect before it listens.
             fs::set_permissions(at, fs::Permissions::from_mode(MODE))?;
             socket.listen(BACKLOG as i32)?;
@@ -96,6 +106,47 @@ pub(crate) async fn connect(path: &SocketPath) -> io::Result<TcpStream> {
 
 fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
     TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream.into_std()?)))
+}
+
+/// Refuses a folder in which others could put a socket of their own.
+fn check_folder(path: &SocketPath) -> Result<(), BindError> {
+    let failed = |source| BindError::Unix { path: path.clone(), source };
+    let folder = fs::metadata(path.folder()).map_err(failed)?;
+    let own = rustix::process::geteuid().as_raw();
+    if ![0, own].contains(&folder.uid()) || folder.mode() & OTHERS_WRITE != 0 {
+        return Err(BindError::UnixFolder { path: path.clone() });
+    }
+    Ok(())
+}
+
+/// Takes the lock beside the socket. It is of two processes of which neither listens yet, too.
+fn lock(path: &SocketPath) -> Result<File, BindError> {
+    let failed = |source| BindError::Unix { path: path.clone(), source };
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(LOCK_MODE);
+    let lock = options.open(format!("{path}.lock")).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(BindError::UnixInUse { path: path.clone(), why: IN_USE })
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Whether a process listens on a socket. Never waits: a process that accepts nothing may have a
+/// full backlog.
+fn is_listened_on(at: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(at)?) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => Ok(false),
+            io::ErrorKind::WouldBlock => Ok(true),
+            _ => Err(error),
+        },
+    }
 }
 
 fn file_id(path: &Path) -> io::Result<(u64, u64)> {

@@ -141,7 +141,7 @@ impl Context {
 
     /// A client for the queues of these publishers only.
     pub(crate) fn queues_of(&self, publishers: impl IntoIterator<Item = PublisherInfo>) -> Queues {
-        let link = LinkOptions::default().or_access(&self.cluster().access);
+        let link = self.cluster().link_options(LinkOptions::default());
         Queues::builder().link(link).to_publishers(publishers)
     }
 }

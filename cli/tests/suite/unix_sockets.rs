@@ -59,6 +59,14 @@ fn jobs_go_over_unix_sockets_by_the_rights_of_a_user() {
     let second = run(here(&[&second[..], &listening].concat()), b"");
     assert!(second.code != 0, "{second:?}");
     second.stderr_has(&["resolver.sock belongs to a process that listens on it"]);
+    // One that was killed leaves its socket, and does not keep the next one out.
+    replica.kill();
+    assert!(Path::new(&at("resolver.sock")).exists());
+    let replica_again = ["resolver", "run", "--fresh", "--data", "replica"];
+    let mut replica = Service::start(here(&[&replica_again[..], &listening].concat()));
+    wait_until("the new replica knows the publisher", || {
+        run(here(&["directory", "resolve", "/jobs/a"]), b"").code == 0
+    });
 
     assert_eq!((publisher.stop(), replica.stop()), (0, 0));
     for name in ["resolver.sock", "publisher.sock"] {

@@ -187,7 +187,7 @@ impl QueuesBuilder {
     /// Creates the client: see [`Queues::connect`]. Needs a tokio runtime.
     pub fn connect(mut self, cluster: impl Into<Cluster>) -> Queues {
         let cluster = cluster.into();
-        self.link = self.link.or_access(&cluster.access);
+        self.link = cluster.link_options(self.link);
         let resolver = ReadClient::builder().name(&self.name).connect(cluster);
         Queues::start(Directory::Resolver(resolver), self)
     }

@@ -108,8 +108,9 @@ pub struct ServerOptions {
     /// Records acts of tools, registrations of publishers, refused accesses and changes of the
     /// rules; while it cannot be written, acts are refused. None by default.
     pub audit: AuditLog,
-    /// A Unix socket beside the address, without TLS: its clients are known by their users, unless
-    /// they have a token. Its owner and its group may connect. None by default.
+    /// A Unix socket beside the address, without TLS: under a policy its clients are known by their
+    /// users, unless they have a token. Its owner and its group may connect; only root and this
+    /// user may write to its folder. None by default.
     pub listen_unix: Option<SocketPath>,
 }
 

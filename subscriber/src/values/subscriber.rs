@@ -91,7 +91,7 @@ impl SubscriberBuilder {
     pub fn connect(self, cluster: impl Into<Cluster>) -> Subscriber {
         let SubscriberBuilder { name, link, local_first } = self;
         let cluster = cluster.into();
-        let link = link.or_access(&cluster.access);
+        let link = cluster.link_options(link);
         let resolver = ReadClient::builder().name(&name).connect(cluster);
         let session = SessionId(rand::random());
         let handshake = Handshake::new(Role::Values, session, name, link.timing);

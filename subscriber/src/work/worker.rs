@@ -415,7 +415,7 @@ impl<L> Subscription<L> {
         let session = WorkerSession::new(concurrency, bound, limits, rand::random());
         stats.show(session.clone());
         let session_id = SessionId(rand::random());
-        let link = options.link.or_access(&cluster.access);
+        let link = cluster.link_options(options.link);
         let resolver = ReadClient::builder().name(&options.name).connect(cluster);
         let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());

@@ -1,5 +1,6 @@
 //! Links over a Unix socket beside the TCP port.
 
+use std::fs::Permissions;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -10,7 +11,7 @@ use longshore_protocol::{
 };
 use longshore_transport::{
     Access, BindError, DialError, LastAddress, LinkEnd, LinkOptions, Listener, ListenerOptions,
-    TokenSource, dial, dial_publisher, dial_unix,
+    ServerInfo, TokenSource, dial, dial_publisher, dial_unix,
 };
 
 use crate::authorization::{policy, refused, secret, tokens, with_secret};
@@ -52,7 +53,7 @@ async fn a_user_is_known_by_its_number_and_frames_arrive_both_ways() {
         assert_eq!(number(&soon(from_there.recv()).await.unwrap()), i);
     }
     // Its rights are those of the policy, and end with it.
-    control.replace(policy(&[("unix:0123", "/a")]), tokens(&secret(1), None));
+    control.replace(policy(&[("unix:4294967294", "/a")]), tokens(&secret(1), None));
     let end = soon(from_here.recv()).await.unwrap_err();
     assert!(matches!(&end, LinkEnd::Local(why) if why.contains(&own)), "{end}");
     let (code, reason) = refused(soon(dial_unix(&path, &handshake(), &dialling())).await);
@@ -89,7 +90,10 @@ async fn a_token_is_shown_over_a_socket_without_tls_and_counts_alone() {
 async fn a_publisher_is_dialled_at_its_socket_only_without_tls() {
     let (folder, pem) = (tempfile::tempdir().unwrap(), Pem::new());
     let path = socket_in(&folder);
-    let options = ListenerOptions { unix: Some(path.clone()), ..pem.listening(None) };
+    let rules = policy(&[("unix:*", "/a"), ("anonymous", "/a")]);
+    let access_control = AccessControl::new(rules, None);
+    let options =
+        ListenerOptions { access_control, unix: Some(path.clone()), ..pem.listening(None) };
     let mut listener = listener(options).await;
     let tcp = Address::from(listener.local_address());
     let id = PublisherId(info().instance);
@@ -111,6 +115,148 @@ async fn a_publisher_is_dialled_at_its_socket_only_without_tls() {
     let error = error.unwrap_err();
     assert!(error.contains("cannot connect to unix:/nowhere/a.sock"), "{error}");
     assert_eq!(who(at(&elsewhere), pem.dialling(None, None)).await, Ok(None));
+}
+
+#[tokio::test]
+async fn only_a_policy_names_a_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+    let mut listener = listener(options).await;
+    let _dialled = soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
+    // Its session is the same at the port.
+    assert_eq!(soon(listener.accept()).await.identity(), None);
+}
+
+#[tokio::test]
+async fn a_socket_of_this_machine_is_not_given_up_for_a_port() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let mut listener = listener(listening()).await;
+    let tcp = Address::from(listener.local_address());
+    let addresses = [tcp.clone(), Address::Unix(path.clone())];
+    let publisher = PublisherInfo::new(PublisherId(info().instance), Epoch(1), "here", addresses);
+    let mut dials_to = async |options: LinkOptions| {
+        let last = LastAddress::default();
+        let dialled = soon(dial_publisher(&publisher, &last, &handshake(), &options)).await;
+        let _dialled = dialled.map_err(|error| error.to_string())?;
+        Ok::<_, String>(soon(listener.accept()).await.peer_address().ip())
+    };
+    // None is there, or it is in a folder that the client does not trust.
+    let there = std::net::IpAddr::from([127, 0, 0, 1]);
+    assert_eq!(dials_to(dialling()).await, Ok(there));
+    drop(UnixListener::bind(path.as_str()).unwrap());
+    let elsewhere = Some([folder.path().join("b")].into());
+    assert_eq!(dials_to(LinkOptions { socket_folders: elsewhere, ..dialling() }).await, Ok(there));
+    // As if its process started again at this moment.
+    let here = Some([folder.path().to_owned()].into());
+    for options in [dialling(), LinkOptions { socket_folders: here, ..dialling() }] {
+        let error = dials_to(options).await.unwrap_err();
+        let unix = format!("cannot connect to unix:{path}");
+        assert!(error.starts_with(&unix) && !error.contains(';'), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_of_another_machine_is_dialled_past_a_foreign_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let other = ServerInfo { instance: [8; 16], ..info() };
+    let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+    let _other = Listener::bind(LOOPBACK, other, options).await.unwrap();
+    let listener = listener(listening()).await;
+    let addresses = [Address::Unix(path.clone()), listener.local_address().into()];
+    let publisher = PublisherInfo::new(PublisherId(info().instance), Epoch(1), "there", addresses);
+    let last = LastAddress::default();
+    let dialled = soon(dial_publisher(&publisher, &last, &handshake(), &dialling())).await;
+    assert_eq!(dialled.unwrap().peer_address(), listener.local_address());
+    let only = PublisherInfo { addresses: vec![Address::Unix(path)], ..publisher };
+    let nowhere = LinkOptions { socket_folders: Some([].into()), ..dialling() };
+    let error = soon(dial_publisher(&only, &last, &handshake(), &nowhere)).await.unwrap_err();
+    assert!(error.to_string().contains("no address that this client dials"), "{error}");
+}
+
+#[tokio::test]
+async fn of_two_processes_that_start_at_once_one_has_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let bind = || {
+        let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+        Listener::bind(LOOPBACK, info(), options)
+    };
+    // The other one does not listen yet.
+    let other = std::fs::File::create(format!("{path}.lock")).unwrap();
+    other.lock().unwrap();
+    drop(UnixListener::bind(path.as_str()).unwrap());
+    let error = bind().await.unwrap_err();
+    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
+    assert!(error.to_string().contains(path.as_str()), "{error}");
+    drop(other);
+    soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap_err();
+    let _listener = bind().await.unwrap();
+    soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_backlog_keeps_no_process_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let at = socket2::SockAddr::unix(path.as_str()).unwrap();
+    let socket = || socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+    let silent = socket().unwrap();
+    silent.bind(&at).unwrap();
+    silent.listen(1).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let one = socket().unwrap();
+        one.set_nonblocking(true).unwrap();
+        if one.connect(&at).is_err() {
+            break;
+        }
+        waiting.push(one);
+    }
+    let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+    // A thread that waits for ever keeps the test from nothing but its end.
+    let (done, bound) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        done.send(runtime.block_on(Listener::bind(LOOPBACK, info(), options)).map(drop))
+    });
+    let error = soon(bound).await.unwrap().unwrap_err();
+    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_folder_to_which_others_may_write_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let bind = |mode: u32| {
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+        let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+        Listener::bind(LOOPBACK, info(), options)
+    };
+    for mode in [0o770, 0o707, 0o1777] {
+        let error = bind(mode).await.unwrap_err();
+        assert!(matches!(error, BindError::UnixFolder { .. }), "{mode:o}: {error}");
+        assert!(error.to_string().contains("chmod go-w"), "{error}");
+    }
+    soon(bind(0o2750).await.unwrap().close()).await;
+}
+
+#[tokio::test]
+async fn a_taken_port_leaves_no_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = socket_in(&folder);
+    let other = listener(listening()).await;
+    let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+    let error = Listener::bind(other.local_address(), info(), options).await.unwrap_err();
+    assert!(matches!(error, BindError::InUse { .. }), "{error}");
+    assert!(!Path::new(path.as_str()).exists());
+    // The socket comes first: no client finds the port without it.
+    std::fs::write(path.as_str(), "").unwrap();
+    let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
+    let error = Listener::bind(other.local_address(), info(), options).await.unwrap_err();
+    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
 }
 
 #[tokio::test]
