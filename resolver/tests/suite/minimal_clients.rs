@@ -115,7 +115,7 @@ fn record(fields: &[u8]) -> Vec<u8> {
 
 /// Its id, epoch, the name `p`, one address: the host name `p.example` and port 4780.
 fn publisher(epoch: u8) -> Vec<u8> {
-    [&[7; 16][..], &[epoch], b"\x01p", &[1, 0], b"\x09p.example", &[0x12, 0xac]].concat()
+    [&[7; 16][..], &[epoch], b"\x01p", &[1, 0], b"\x0bp.example", &[0x12, 0xac]].concat()
 }
 
 async fn replica() -> Replica {
