@@ -365,7 +365,8 @@ async fn values_are_read_and_written_only_by_those_who_may() {
     }
     accepting.abort();
     publisher.stop().await;
-    drop((values, audit));
+    drop(values);
+    audit.close();
     let records = std::fs::read_to_string(&file).unwrap();
     for (action, reason, expected) in
         [("read", "subscribe to a value", 3), ("write", "write a value", 2)]
