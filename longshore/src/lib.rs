@@ -412,7 +412,7 @@ pub use longshore_resolver::{
     PathWatch, Publication, PublicationStatus, PublisherSet, PublisherWatch, ReadClient,
     ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaStatus,
     ReplicaStopped, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
-    TermsError, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    TermsTooLong, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{

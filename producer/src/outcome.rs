@@ -58,7 +58,7 @@ pub struct BadOption {
 /// | `Name` | The producer's name is invalid: fix it where the producer is created. |
 /// | `BadPayload`, `TooLarge`, `BadOption`, `Invalid`, `NotAtomic`, `PathRefused`, `IsValue` | Fix the job or the call: it would be refused again. |
 /// | `NoPublisher` | No publisher has that path, or it has been away for minutes: check, then retry. |
-/// | `NoHome` | Name a home on the publishers of the path. |
+/// | `NoHome`, `HomesDisagree` | Declare the same home at all publishers of the path. |
 /// | `Resolver`, `NotSent`, `HomeAway` | Temporary: retry. |
 /// | `Refused`, `BatchRefused` | [`Refusal`] and `protocol::BatchRefusal` document whether to retry. |
 /// | `Unknown` | Look up the job by its id (`Queues::job`). A retry *with the same id* is idempotent at the same publisher, |
@@ -130,13 +130,25 @@ pub enum EnqueueError {
     /// The path has several publishers and no home, and the job has an idempotency key, which is
     /// exact at one publisher only; the job was not sent.
     #[error(
-        "NoHome: {path} has {why}, and idempotency keys are exact at one publisher only; name one \
-         home on all publishers of the path: homes = [\"NAME\"], or --homes NAME"
+        "NoHome: {path} has {why}, and idempotency keys are exact at one publisher only; declare \
+         its home at all publishers: --home '{path}=NAME', or \"{path}\" = \"NAME\" below [homes]"
     )]
     NoHome {
         /// The path.
         path: Path,
         /// What it has instead of one home.
+        why: Arc<str>,
+    },
+    /// The publishers of the path declare different homes for it, or two of them have the name of
+    /// its home, and the job has an idempotency key; it was not sent.
+    #[error(
+        "HomesDisagree: {path} has {why}; declare the same home at all of them (longshore home ls \
+         shows the declarations), and give each publisher its own name"
+    )]
+    HomesDisagree {
+        /// The path.
+        path: Path,
+        /// The declarations, or the publishers with one name.
         why: Arc<str>,
     },
     /// The home of the job's path, the only publisher that may get a job with an idempotency key,
@@ -216,6 +228,7 @@ impl EnqueueError {
                 | EnqueueError::PathRefused { .. }
                 | EnqueueError::Resolver { .. }
                 | EnqueueError::NoHome { .. }
+                | EnqueueError::HomesDisagree { .. }
                 | EnqueueError::HomeAway { .. }
                 | EnqueueError::NotSent { .. }
         )

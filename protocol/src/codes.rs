@@ -69,6 +69,10 @@ codes! {
         /// ended.
         KeysFull = 17, "KeysFull: the publisher's idempotency keys have reached their memory \
                         limit; let keys last less long, and try again once some have ended";
+        /// The job has keys, and this publisher declares another one as the home of the path. A
+        /// producer resolves the path again and sends the job there.
+        NotHome = 18, "NotHome: the job has keys, and this publisher declares another one as the \
+                       home of the path (longshore home ls names it); send it there";
     }
 }
 

@@ -369,6 +369,11 @@ impl EntryHead {
         self.keys.as_ref()?.idempotency.as_ref()
     }
 
+    /// True if the job is related to others, so that only its path's home may get it.
+    pub fn has_keys(&self) -> bool {
+        self.keys.is_some()
+    }
+
     /// Reads the head of an entry of `length` bytes, and skips the rest. After an error the
     /// reader's position within the entry is unspecified.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {

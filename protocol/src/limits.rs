@@ -80,8 +80,10 @@ pub const DECLARED_MAX: usize = 64;
 pub const PUBLISHERS_PER_PATH_MAX: usize = 1_024;
 /// The highest epoch of a publisher: it counts starts, and a replica refuses a higher one.
 pub const EPOCH_MAX: u64 = 4_294_967_295;
-/// Most homes that one path may declare.
+/// Most publishers that one declaration of homes may name.
 pub const HOMES_MAX: usize = 64;
+/// Most declarations of homes of one publisher.
+pub const HOME_PATTERNS_MAX: usize = 64;
 /// Most different terms that a replica stores, and that one of its messages may list.
 pub const TERMS_MAX: usize = 65_536;
 /// Most watches of one replica, and most watches that one of its messages may address.

@@ -5,8 +5,9 @@ use twox_hash::XxHash3_64;
 use crate::codec::{Decode, Encode, Reader, WireError, number_bytes};
 use crate::fields::codes;
 use crate::frame::FrameWriter;
+use crate::homes::Homes;
 use crate::later_fields::LaterFields;
-use crate::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
+use crate::limits::TERMS_BYTES_MAX;
 
 codes! {
     /// What is published at a path.
@@ -31,9 +32,8 @@ pub struct Terms {
     /// Among publishers of one priority, this one is chosen in proportion to its weight. 0: only if
     /// there is no other. Default 100.
     pub weight: u16,
-    /// The names of all publishers among which each job of this path is assigned its home, sorted
-    /// and unique; empty: this publisher alone. At most 64.
-    pub homes: Vec<String>,
+    /// The homes that the publisher declares, the same in all of its terms for queues; empty: none.
+    pub homes: Homes,
     /// Fields of later versions: digested and relayed unchanged, so that an older replica and a
     /// newer writer agree.
     pub later: LaterFields,
@@ -46,7 +46,7 @@ impl Default for Terms {
             flags: 0,
             priority: 0,
             weight: 100,
-            homes: Vec::new(),
+            homes: Homes::default(),
             later: LaterFields::default(),
         }
     }
@@ -65,8 +65,7 @@ impl Terms {
         out.u64(u64::from(self.flags));
         out.u64(u64::from(self.priority));
         out.u64(u64::from(self.weight));
-        out.u64(self.homes.len() as u64);
-        self.homes.iter().for_each(|home| out.string(home));
+        self.homes.encode(out);
         self.later.encode(out);
     }
 
@@ -78,9 +77,7 @@ impl Terms {
     /// The size in bytes of the fields that this version knows, in their shortest form.
     fn known_bytes(&self) -> usize {
         let numbers = [u64::from(self.flags), u64::from(self.priority), u64::from(self.weight)];
-        let lengths = self.homes.iter().map(|home| home.len() as u64);
-        let all = numbers.into_iter().chain([self.homes.len() as u64]).chain(lengths.clone());
-        1 + all.map(number_bytes).sum::<usize>() + lengths.sum::<u64>() as usize
+        1 + numbers.map(number_bytes).into_iter().sum::<usize>() + self.homes.bytes()
     }
 }
 
@@ -97,17 +94,7 @@ impl Decode for Terms {
             let start = r.offset();
             let (kind, flags) = (PublicationKind::decode(r)?, r.u32()?);
             let (priority, weight) = (r.u16()?, r.u16()?);
-            let unsorted = r.invalid("order of homes");
-            let count = r.count("homes", HOMES_MAX, 1)?;
-            let mut homes: Vec<String> = Vec::with_capacity(count);
-            for _ in 0..count {
-                let home = r.string("name of a home", NAME_BYTES_MAX)?;
-                // The order is fixed so that the same set has only one encoding.
-                if homes.last().is_some_and(|before| *before >= home) {
-                    return Err(unsorted);
-                }
-                homes.push(home);
-            }
+            let homes = Homes::decode(r)?;
             let (known, padded) =
                 (r.offset() - start, r.invalid("number not in its shortest form"));
             let later = LaterFields::decode(r)?;
@@ -123,6 +110,12 @@ impl Decode for Terms {
 mod tests {
     use super::*;
 
+    fn homes(declared: &[(&str, &[&str])]) -> Homes {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let declared = declared.iter().map(|(path, all)| (path.parse().unwrap(), names(all)));
+        Homes::new(declared).unwrap()
+    }
+
     #[test]
     fn different_terms_have_different_digests() {
         let plain = Terms::default();
@@ -131,9 +124,11 @@ mod tests {
             Terms { flags: 1, ..plain.clone() },
             Terms { priority: 1, ..plain.clone() },
             Terms { weight: 1, ..plain.clone() },
-            Terms { homes: vec!["a".into()], ..plain.clone() },
-            Terms { homes: vec!["a".into(), "b".into()], ..plain.clone() },
-            Terms { homes: vec!["ab".into()], ..plain.clone() },
+            Terms { homes: homes(&[("/a", &["a"])]), ..plain.clone() },
+            Terms { homes: homes(&[("/a", &["a", "b"])]), ..plain.clone() },
+            Terms { homes: homes(&[("/a", &["ab"])]), ..plain.clone() },
+            Terms { homes: homes(&[("/aa", &["b"])]), ..plain.clone() },
+            Terms { homes: homes(&[("/a", &["a"]), ("/b", &["a"])]), ..plain.clone() },
             Terms { later: LaterFields::new(b"\x01").unwrap(), ..plain.clone() },
         ];
         for (at, one) in others.iter().enumerate() {
@@ -150,30 +145,17 @@ mod tests {
     #[test]
     fn terms_over_their_size_limit_are_refused() {
         let decode = |last: usize| {
-            let mut homes: Vec<String> = (0..60).map(|n| format!("{n:0100}")).collect();
-            homes.push(format!("{:0last$}", 60));
-            let terms = Terms { homes, ..Terms::default() };
+            let names: Vec<String> = (0..58).map(|n| format!("{n:0100}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let later = LaterFields::new(&vec![1; last]).unwrap();
+            let terms = Terms { homes: homes(&[("/a", &names)]), later, ..Terms::default() };
             let mut out = FrameWriter::new();
             terms.encode(&mut out);
             assert_eq!(out.body_len(), 4 + terms.bytes());
             (terms.bytes(), Terms::decode(&mut Reader::new(out.into_body())).map(drop))
         };
-        assert_eq!(decode(78), (TERMS_BYTES_MAX, Ok(())));
-        assert!(matches!(decode(79), (_, Err(WireError::OverLimit { .. }))));
-    }
-
-    #[test]
-    fn unsorted_or_repeated_homes_are_refused() {
-        let decode = |homes: &[&str]| {
-            let homes = homes.iter().map(|&home| home.into()).collect();
-            let mut out = FrameWriter::new();
-            Terms { homes, ..Terms::default() }.encode(&mut out);
-            Terms::decode(&mut Reader::new(out.into_body()))
-        };
-        assert!(decode(&["a", "b"]).is_ok());
-        for homes in [&["b", "a"], &["a", "a"]] {
-            assert!(matches!(decode(homes), Err(WireError::Invalid { .. })), "{homes:?}");
-        }
+        assert_eq!(decode(277), (TERMS_BYTES_MAX, Ok(())));
+        assert!(matches!(decode(278), (_, Err(WireError::OverLimit { .. }))));
     }
 
     #[test]

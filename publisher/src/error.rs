@@ -44,9 +44,30 @@ pub enum OpenError {
     /// no certificate.
     #[error("tls_name: {0}")]
     BadTlsName(#[source] TlsError),
-    /// It has too many homes, or a home's name is empty or too long.
-    #[error("--homes: {0}")]
-    BadTerms(#[from] longshore_resolver::TermsError),
+    /// Replicas would not accept its terms.
+    #[error("its terms: {0}")]
+    BadTerms(#[from] longshore_resolver::TermsTooLong),
+    /// It has idempotency keys of paths whose declared home is another publisher, where a repeated
+    /// key would be new. Keys do not move. [`homes`](crate::PublisherOptions::homes) may change
+    /// once they have ended.
+    #[error(
+        "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
+         idempotency keys{elsewhere}; they end by {until}: declare {name} until then"
+    )]
+    KeysOfAnotherHome {
+        /// The declared home of `path`.
+        home: String,
+        /// One of the paths.
+        path: longshore_protocol::Path,
+        /// The publisher's own name.
+        name: String,
+        /// The number of keys, of all such paths.
+        keys: u64,
+        /// How many other such paths there are, for people.
+        elsewhere: String,
+        /// When the last of them ends (RFC 3339).
+        until: String,
+    },
     /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: a disk that is merely busy
     /// would count as hanging.
     #[error(

@@ -26,6 +26,7 @@ mod event;
 mod feeds;
 mod hang;
 mod health;
+mod homes;
 mod idle;
 mod link;
 mod link_log;

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_access::AccessControl;
-use longshore_protocol::{Address, Durability, LinkTiming, Path, SocketPath, Terms, TlsName};
+use longshore_protocol::{
+    Address, Durability, Homes, LinkTiming, Path, SocketPath, Terms, TlsName,
+};
 use longshore_queue::{JUMP_MS_MAX, LeaseTiming, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use longshore_resolver::{CheckedTerms, Cluster, TermsError};
+use longshore_resolver::{CheckedTerms, Cluster, TermsTooLong};
 use longshore_transport::{AuditLog, FrameBudget, TlsAcceptor};
 
 use crate::{TestClock, machine_memory};
@@ -41,9 +43,10 @@ pub struct PublisherOptions {
     /// Paths at and below which it creates any queue on first use; at most 100,000. The root by
     /// default: every path.
     pub defaults: Vec<Path>,
-    /// The names of all publishers among which related jobs of these paths find their home; empty:
-    /// this one alone. All publishers of a path need the same list. At most 64. Empty by default.
-    pub homes: Vec<String>,
+    /// Which publisher, by its name, is the home of which paths: the only one that gets their jobs
+    /// with idempotency keys. All publishers of a path need the same declarations. None by default:
+    /// a path with one publisher needs none.
+    pub homes: Homes,
     /// Subscribers of a live value try the publishers with the lowest number first; a value may
     /// override it. 0 by default.
     pub priority: u16,
@@ -113,7 +116,7 @@ pub struct PublisherOptions {
 
 impl PublisherOptions {
     /// The terms on which it publishes its queues.
-    pub(crate) fn terms(&self) -> Result<CheckedTerms, TermsError> {
+    pub(crate) fn terms(&self) -> Result<CheckedTerms, TermsTooLong> {
         CheckedTerms::new(Terms {
             homes: self.homes.clone(),
             priority: self.priority,
@@ -179,7 +182,7 @@ impl PublisherOptions {
             tls_name: None,
             paths: Vec::new(),
             defaults: vec![Path::root()],
-            homes: Vec::new(),
+            homes: Homes::default(),
             priority: Terms::default().priority,
             weight: Terms::default().weight,
             cluster: None,

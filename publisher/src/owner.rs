@@ -4,6 +4,7 @@
 mod clock_moves;
 mod disk;
 mod follow;
+mod home;
 mod messages;
 mod metrics;
 mod quiet;
@@ -30,6 +31,7 @@ use crate::delayed_refusals::{DelayedRefusals, RefusedBatch};
 use crate::event::{EventSender, NewLink, OwnerEvent};
 use crate::feeds::Feeds;
 use crate::health::{HealthHandle, HealthRequest};
+use crate::homes::OwnHomes;
 use crate::idle::IdleQueues;
 use crate::link::send_goodbye;
 use crate::link_log;
@@ -77,6 +79,7 @@ pub(crate) struct Owner {
     quiet_requests: QuietRequests,
     refusals: DelayedRefusals,
     queue_quotas: QueueQuotas,
+    homes: OwnHomes,
     /// A reused buffer of the refusals to submit now.
     refused_batches: Vec<RefusedBatch>,
     disk: DiskWatch,
@@ -94,7 +97,7 @@ impl Owner {
         clock: Clock,
         (registry, names): (Option<Registry>, Arc<PathKinds>),
         (name, journal, audit): (String, PublisherId, AuditLog),
-        (disk, idle, queue_quotas): (DiskWatch, IdleQueues, QueueQuotas),
+        (disk, idle, queue_quotas, homes): (DiskWatch, IdleQueues, QueueQuotas, OwnHomes),
         values: Values,
         moves: Option<mpsc::Receiver<ClockMove>>,
     ) -> (Owner, EventSender, HealthHandle) {
@@ -122,6 +125,7 @@ impl Owner {
             quiet_requests: QuietRequests::default(),
             refusals: DelayedRefusals::default(),
             queue_quotas,
+            homes,
             refused_batches: Vec::new(),
             disk,
             health,

@@ -24,6 +24,7 @@ use crate::accept::{LinkClient, accept};
 use crate::error::{OpenError, PublisherFailed, grace_ms_min};
 use crate::event::{EVENT_BYTES_MAX, EventSender};
 use crate::health::HealthHandle;
+use crate::homes::OwnHomes;
 use crate::idle::IdleQueues;
 use crate::link;
 use crate::metrics::{PublisherMetrics, metrics_path, serve_metrics};
@@ -90,6 +91,8 @@ impl Publisher {
         let opening = tokio::task::spawn_blocking(move || Store::open(&data, store_options));
         let (store, clock, opened): (Store, Clock, Opened) =
             opening.await.map_err(|_| OpenError::Interrupted)??;
+        let homes = OwnHomes::new(options.name.clone(), options.homes.clone());
+        homes.check_keys(store.state())?;
         if let Some(dropped) = &opened.dropped {
             let Dropped { file, offset, index, moved_to, bytes } = dropped;
             warn!(?file, offset, index, ?moved_to, bytes, "this command and all after it are lost");
@@ -163,7 +166,7 @@ impl Publisher {
         // The only value so far, so it cannot be published already.
         let base = metrics_path("publishers", &options.name);
         let metrics = options.metrics.then(|| values.publish_reserved_default(base).ok()).flatten();
-        let watches = (disk, idle, QueueQuotas::new(options.access_control));
+        let watches = (disk, idle, QueueQuotas::new(options.access_control), homes);
         let named = (options.name, opened.journal, options.audit);
         let (owner, events, health) =
             Owner::new(store, clock, registration, named, watches, values.clone(), moves);

@@ -46,7 +46,9 @@ pub use outcome::{
 };
 pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadCache};
 pub use rules::Rules;
-pub use state::{Frozen, LinkUse, QueueUse, Restoring, SnapshotError, State, Totals, WaitingJobs};
+pub use state::{
+    Frozen, LinkUse, QueueKeys, QueueUse, Restoring, SnapshotError, State, Totals, WaitingJobs,
+};
 pub use store::{
     ADVANCE_MS, Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics,
     StoreOptions,

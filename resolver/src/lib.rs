@@ -25,7 +25,7 @@ pub use server::{
     Limits, LimitsHandle, ReplicaStartError, ReplicaStopped, ResolverServer, ServerOptions,
     StatusHandle,
 };
-pub use write_client::{CheckedTerms, PublicationStatus, ReplicaHealth, TermsError, WriteClient};
+pub use write_client::{CheckedTerms, PublicationStatus, ReplicaHealth, TermsTooLong, WriteClient};
 
 pub use longshore_protocol::messages::resolver::{
     Column, Declared, Departure, KnownPublisher, PathListed, ReplicaStatus, RequestCounts,

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "up", "resolver", "publisher"]),
     ("Jobs", &["enqueue", "work", "jobs", "job", "tail", "confirm", "cancel", "dead", "purge"]),
     ("Queues and workers", &["stat", "queue", "pause", "resume", "workers"]),
-    ("Directory and live values", &["directory", "value"]),
+    ("Directory and live values", &["directory", "home", "value"]),
     (
         "Operate",
         &[

@@ -66,7 +66,9 @@ impl Command {
                 ValueAction::Write(_) => Act,
             },
             Command::Directory(Directory { action: DirectoryAction::Watch(_) }) => Stream,
-            Command::Directory(_) | Command::Stat(_) | Command::Check(_) => Query,
+            Command::Directory(_) | Command::Home(_) | Command::Stat(_) | Command::Check(_) => {
+                Query
+            }
             Command::Job(job) if job.wait => Stream,
             Command::Job(_) => Query,
             Command::Dead(dead) => match dead.action {

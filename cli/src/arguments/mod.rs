@@ -13,6 +13,7 @@ mod enqueue;
 mod examples;
 mod file_argument;
 mod groups;
+mod home;
 mod journal;
 mod kind;
 mod queries;
@@ -52,6 +53,7 @@ pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, T
 pub(crate) use enqueue::Enqueue;
 pub(crate) use file_argument::{file_argument, file_text};
 pub(crate) use groups::command;
+pub(crate) use home::{Home, HomeAction};
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use kind::CommandKind;
 pub(crate) use queries::{Check, Job, Jobs, Stat, State, Tail, Top};
@@ -204,6 +206,8 @@ pub(crate) enum Command {
     /// Show what is published where: list, tree, resolve, watch, table
     #[command(visible_alias = "dir")]
     Directory(Directory),
+    /// List which publisher is the home of which paths
+    Home(Home),
     /// Publish live values, subscribe to them, write to them
     Value(Value),
     /// Show publishers, queues, workers and replicas live
@@ -305,6 +309,8 @@ mod tests {
             "longshore directory tree /jobs --depth 2",
             "longshore directory watch /jobs/** /values/{a,b} --count 3 --json",
             "longshore directory table /jobs",
+            "longshore home ls --json",
+            "longshore publisher run --default / --home /shop=pa --home /tenants/*=pa,pb",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
@@ -362,6 +368,9 @@ mod tests {
             "longshore directory tree /jobs --depth 0",
             "longshore directory watch",
             "longshore directory table",
+            "longshore home",
+            "longshore publisher run --default / --home /shop",
+            "longshore publisher run --default / --home shop=pa",
             "longshore jobs /jobs --state asleep",
             "longshore work /jobs --order weighted -- true",
             "longshore resume",

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use longshore::protocol::Address;
+use longshore::protocol::{Address, HomePattern};
 use longshore::{Durability, Path};
 
 use super::{DryRun, file_argument};
-use crate::config::{parse_address, parse_advertised, parse_durability};
+use crate::config::{parse_address, parse_advertised, parse_durability, parse_home};
 use crate::confirmation::Confirmation;
 
 #[derive(Args, Debug)]
@@ -159,10 +159,11 @@ pub(crate) struct RunPublisher {
     /// Its name for operators [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The names of all publishers that are home to these queues, the same at each of them
-    /// [default: only this one]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub(crate) homes: Vec<String>,
+    /// The publisher that is the home of a path and all below, the same at all publishers: the only
+    /// one that gets jobs with idempotency keys. `/tenants/*=pa,pb` chooses one of several for each
+    /// match [default: the path's only publisher]
+    #[arg(long, value_name = "PATTERN=NAME", value_parser = parse_home)]
+    pub(crate) home: Vec<(HomePattern, Vec<String>)>,
     /// fsync: an acknowledged job survives a power cut; none: it survives only a crash of this
     /// process
     #[arg(long, value_name = "LEVEL", value_parser = parse_durability)]

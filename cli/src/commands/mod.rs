@@ -16,6 +16,7 @@ mod dev_tls;
 mod drain;
 pub(crate) mod enqueue;
 mod forget;
+mod home;
 mod job;
 mod job_view;
 mod jobs;
@@ -264,6 +265,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
             DirectoryAction::Table(arguments) => table::run(arguments, context).await,
             DirectoryAction::Resolve(arguments) => resolve::run(arguments, context).await,
         },
+        Command::Home(arguments) => home::run(arguments, context).await,
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => demo::run(arguments, context).await,
         Command::Enqueue(arguments) => enqueue::run(arguments, context).await,

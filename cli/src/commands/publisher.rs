@@ -5,6 +5,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::pin::pin;
 
 use anyhow::Context as _;
+use longshore::protocol::Homes;
 use longshore::{
     HealthHandle, MemoryBounds, OpenError, Opened, Publisher, PublisherId, PublisherOptions,
     WriteClient,
@@ -194,7 +195,7 @@ fn fixed(arguments: &RunPublisher) -> [(&'static str, bool); 12] {
         ("publisher.advertise", !arguments.advertise.is_empty()),
         ("publisher.paths", !arguments.path.is_empty()),
         ("publisher.defaults", !arguments.default.is_empty()),
-        ("publisher.homes", !arguments.homes.is_empty()),
+        ("homes", !arguments.home.is_empty()),
         ("publisher.durability", arguments.durability.is_some()),
         ("publisher.segment_bytes", arguments.segment_bytes.is_some()),
         ("publisher.cache_bytes", arguments.cache_bytes.is_some()),
@@ -213,7 +214,12 @@ fn options(arguments: RunPublisher, context: &Context) -> anyhow::Result<Publish
     options.advertise = or(arguments.advertise, &configured.advertise.value);
     options.paths = or(arguments.path, &configured.paths.value);
     options.defaults = or(arguments.default, &configured.defaults.value);
-    options.homes = or(arguments.homes, &configured.homes.value);
+    options.homes = match arguments.home.is_empty() {
+        true => context.config.homes.value.clone(),
+        false => {
+            Homes::new(arguments.home).map_err(|error| UsageError(format!("--home: {error}")))?
+        }
+    };
     options.cluster = Some(context.cluster());
     options.tls = context.acceptor(options.listen)?;
     options.access_control = context.rules.control.clone();

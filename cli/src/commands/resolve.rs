@@ -24,19 +24,20 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
                 for Publication { publisher, terms } in set.iter() {
                     let addresses: Vec<String> =
                         publisher.addresses.iter().map(ToString::to_string).collect();
+                    let home = terms.homes.home_of(path).map(|home| home.name);
                     table.row([
                         path.to_string(),
                         publisher.id.prefix(),
                         publisher.name.clone(),
                         addresses.join(","),
                         if *by_default { "default" } else { "path" }.to_owned(),
-                        shown_terms(terms),
+                        shown_terms(terms, home),
                     ]);
                     publishers.push(json!({
                         "id": publisher.id.to_string(), "name": publisher.name,
                         "epoch": publisher.epoch.0, "addresses": addresses,
                         "kind": terms.kind.to_string(), "flags": terms.flags,
-                        "priority": terms.priority, "weight": terms.weight, "homes": terms.homes,
+                        "priority": terms.priority, "weight": terms.weight, "home": home,
                     }));
                 }
                 values.push(json!({
@@ -72,8 +73,8 @@ pub(crate) async fn run(arguments: Resolve, mut context: Context) -> anyhow::Res
     if failed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
-/// The terms that differ from the default.
-fn shown_terms(terms: &Terms) -> String {
+/// The terms that differ from the default, and the declared home of the path.
+fn shown_terms(terms: &Terms, home: Option<&str>) -> String {
     let default = Terms::default();
     let mut words = Vec::new();
     if terms.kind == PublicationKind::Value {
@@ -88,9 +89,7 @@ fn shown_terms(terms: &Terms) -> String {
     if terms.flags != default.flags {
         words.push(format!("flags {:#x}", terms.flags));
     }
-    if !terms.homes.is_empty() {
-        words.push(format!("homes {}", terms.homes.join(",")));
-    }
+    words.extend(home.map(|home| format!("home {home}")));
     words.join(", ")
 }
 
@@ -107,15 +106,15 @@ mod tests {
 
     #[test]
     fn default_terms_are_not_shown() {
-        assert_eq!(shown_terms(&Terms::default()), "");
+        assert_eq!(shown_terms(&Terms::default(), None), "");
         let terms = Terms {
             kind: PublicationKind::Value,
             flags: 2,
             priority: 1,
             weight: 0,
-            homes: vec!["east".into(), "west".into()],
             ..Terms::default()
         };
-        assert_eq!(shown_terms(&terms), "value, priority 1, weight 0, flags 0x2, homes east,west");
+        let shown = shown_terms(&terms, Some("east"));
+        assert_eq!(shown, "value, priority 1, weight 0, flags 0x2, home east");
     }
 }

@@ -1,5 +1,6 @@
 //! The TOML configuration file. Every key is optional; an unknown key is an error.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -31,6 +32,8 @@ pub(crate) struct ConfigFile {
     pub(crate) access: AccessSection,
     /// `[publisher]`
     pub(crate) publisher: PublisherSection,
+    /// `[homes]`: a pattern and the names of publishers, each.
+    pub(crate) homes: Key<HomesTable>,
     /// `[resolver]`
     pub(crate) resolver: ResolverSection,
     /// `[timing]`
@@ -48,7 +51,6 @@ pub(crate) struct PublisherSection {
     pub(crate) tls_name: Key<String>,
     pub(crate) paths: Key<Vec<String>>,
     pub(crate) defaults: Key<Vec<String>>,
-    pub(crate) homes: Key<Vec<String>>,
     pub(crate) durability: Key<String>,
     pub(crate) segment_bytes: Key<u64>,
     pub(crate) cache_bytes: Key<u64>,
@@ -59,6 +61,17 @@ pub(crate) struct PublisherSection {
     pub(crate) clock_skew_max: Key<DurationText>,
     pub(crate) metrics: Key<bool>,
     pub(crate) insecure: Key<bool>,
+}
+
+/// The names of publishers, or one, by pattern.
+pub(crate) type HomesTable = BTreeMap<String, HomeNames>;
+
+/// The publishers among which a pattern's paths find their home.
+#[derive(Deserialize, Debug)]
+#[serde(untagged)]
+pub(crate) enum HomeNames {
+    One(String),
+    Several(Vec<String>),
 }
 
 /// Settings of `longshore resolver run`.
@@ -108,6 +121,7 @@ struct Sections {
     tls: Option<Spanned<toml::Value>>,
     access: Option<Spanned<toml::Value>>,
     publisher: Option<Spanned<toml::Value>>,
+    homes: Option<Spanned<toml::Value>>,
     resolver: Option<Spanned<toml::Value>>,
     timing: Option<Spanned<toml::Value>>,
 }
@@ -118,12 +132,13 @@ pub(crate) fn parse(text: &str, file: &Path) -> Result<ConfigFile, String> {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
         format!("{}:{line}: {}", file.display(), error.message())
     };
-    let Sections { tls, access, publisher, resolver, timing } =
+    let Sections { tls, access, publisher, homes, resolver, timing } =
         toml::from_str(text).map_err(named)?;
     let sections = [
         ("tls", tls),
         ("access", access),
         ("publisher", publisher),
+        ("homes", homes),
         ("resolver", resolver),
         ("timing", timing),
     ];

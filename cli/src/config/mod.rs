@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::{Address, SocketPath, TlsName};
+use longshore::protocol::{Address, Homes, SocketPath, TlsName};
 use longshore::{
     Durability, FrameBudget, Limits, Path, PublisherOptions, ResolverTiming, ServerOptions,
     TokenSource,
@@ -44,7 +44,8 @@ pub(crate) use setting::{Origin, Setting};
 pub(crate) use system_flags::SystemFlags;
 pub(crate) use tls::{Authority, ClientCertificates, TlsConfig, cluster_name};
 pub(crate) use values::{
-    ReplicaMetrics, parse_address, parse_advertised, parse_durability, replicas as check_replicas,
+    ReplicaMetrics, parse_address, parse_advertised, parse_durability, parse_home,
+    replicas as check_replicas,
 };
 
 use crate::failure::UsageError;
@@ -139,6 +140,8 @@ pub(crate) struct Config {
     pub(crate) log_format: Setting<LogFormat>,
     /// Settings of `longshore publisher run`.
     pub(crate) publisher: PublisherConfig,
+    /// Which publisher is the home of which paths.
+    pub(crate) homes: Setting<Homes>,
     /// Settings of `longshore resolver run`.
     pub(crate) resolver: ResolverConfig,
     /// The timing of resolver clients and servers.
@@ -155,7 +158,6 @@ pub(crate) struct PublisherConfig {
     pub(crate) tls_name: Setting<Option<TlsName>>,
     pub(crate) paths: Setting<Vec<Path>>,
     pub(crate) defaults: Setting<Vec<Path>>,
-    pub(crate) homes: Setting<Vec<String>>,
     pub(crate) durability: Setting<Durability>,
     pub(crate) segment_bytes: Setting<u64>,
     pub(crate) cache_bytes: Setting<usize>,
@@ -266,6 +268,7 @@ impl Config {
             log,
             log_format,
             publisher,
+            homes,
             resolver,
             timing,
         } = file.unwrap_or_default();
@@ -351,6 +354,7 @@ impl Config {
                 LogFormat::Text,
             ),
             publisher: PublisherConfig::resolve(&layers, publisher, host),
+            homes: layers.of_file("homes", homes, values::homes, Homes::default()),
             resolver: ResolverConfig::resolve(&layers, resolver, host),
             timing: TimingConfig::resolve(&layers, timing),
             file: source.as_ref().map(|source| source.path.clone()),

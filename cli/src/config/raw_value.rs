@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::file::MetricsSetting;
+use super::file::{HomesTable, MetricsSetting};
 
 /// A key of the file: its value, if set, with its position.
 pub(crate) type Key<T> = Option<Spanned<RawValue<T>>>;
@@ -105,6 +105,15 @@ impl ValueType for DurationText {
 
     fn suggestion(value: &Value) -> Option<String> {
         value.as_integer().filter(|seconds| *seconds > 0).map(|seconds| format!("\"{seconds}s\""))
+    }
+}
+
+impl ValueType for HomesTable {
+    const EXPECTED: &'static str =
+        "lines like \"/shop\" = \"NAME\" or \"/tenants/*\" = [\"NAME\", \"NAME\"]";
+
+    fn suggestion(_: &Value) -> Option<String> {
+        None
     }
 }
 

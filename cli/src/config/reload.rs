@@ -74,7 +74,7 @@ fn concerns(service: Service, key: &str) -> bool {
         Service::Publisher => {
             key.starts_with("publisher.")
                 || key.starts_with("timing.")
-                || ["log", "log_format", "resolvers", "data"].contains(&key)
+                || ["log", "log_format", "resolvers", "data", "homes"].contains(&key)
         }
     }
 }

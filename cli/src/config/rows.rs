@@ -68,6 +68,7 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
         log,
         log_format,
         publisher,
+        homes,
         resolver,
         timing,
         file: _,
@@ -89,6 +90,12 @@ pub(crate) fn rows(config: &Config) -> Vec<Row> {
     rows.extend(of_tls(tls));
     rows.extend(of_access(access));
     rows.extend(of_publisher(publisher));
+    // As the flag has them.
+    rows.push(row("homes", homes, |homes| {
+        let declared =
+            homes.iter().map(|(pattern, names)| format!("{pattern}={}", names.join(",")));
+        json!(declared.collect::<Vec<_>>())
+    }));
     rows.extend(of_resolver(resolver));
     rows.extend(of_timing(timing));
     rows
@@ -132,7 +139,7 @@ fn of_access(access: &AccessConfig) -> [Row; 8] {
     ]
 }
 
-fn of_publisher(publisher: &PublisherConfig) -> [Row; 18] {
+fn of_publisher(publisher: &PublisherConfig) -> [Row; 17] {
     fn texts<T: ToString>(list: &[T]) -> Value {
         json!(list.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
@@ -148,7 +155,6 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 18] {
         }),
         row("publisher.paths", &publisher.paths, |v| texts(v)),
         row("publisher.defaults", &publisher.defaults, |v| texts(v)),
-        row("publisher.homes", &publisher.homes, |v| texts(v)),
         row("publisher.durability", &publisher.durability, |v| json!(v.to_string())),
         row("publisher.segment_bytes", &publisher.segment_bytes, |v| json!(v)),
         row("publisher.cache_bytes", &publisher.cache_bytes, |v| json!(v)),

@@ -51,7 +51,6 @@ impl PublisherConfig {
                 values::paths,
                 Vec::new(),
             ),
-            homes: layers.of_file("publisher.homes", written.homes, Ok, Vec::new()),
             durability: layers.of_file(
                 "publisher.durability",
                 written.durability,

@@ -6,11 +6,13 @@ use std::ops::RangeInclusive;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use longshore::protocol::{Address, AddressError, NotASocketPath, SocketPath, check_name};
+use longshore::protocol::{
+    Address, AddressError, HomePattern, Homes, NotASocketPath, PathError, SocketPath, check_name,
+};
 use longshore::{Durability, Path, PublisherOptions};
 
 use super::RESOLVER_PORT;
-use super::file::MetricsSetting;
+use super::file::{HomeNames, HomesTable, MetricsSetting};
 use crate::logging;
 use crate::time::parse_duration;
 
@@ -116,6 +118,36 @@ pub(super) fn advertised(list: Vec<String>) -> Result<Vec<Address>, String> {
 
 pub(super) fn paths(list: Vec<String>) -> Result<Vec<Path>, String> {
     list.iter().map(|text| Path::new(text).map_err(|error| error.to_string())).collect()
+}
+
+/// Parses `PATTERN=NAME` or `PATTERN=NAME,NAME`. A name may contain `=`; a pattern may as well, if
+/// it is in the configuration file.
+pub(crate) fn parse_home(text: &str) -> Result<(HomePattern, Vec<String>), String> {
+    let (pattern, names) = text.split_once('=').ok_or_else(|| {
+        format!("'{text}' declares no home; write PATTERN=NAME, like /shop=pa or /tenants/*=pa,pb")
+    })?;
+    let pattern = pattern.parse().map_err(|why| home_pattern(pattern, &why))?;
+    Ok((pattern, names.split(',').map(|name| name.trim().to_owned()).collect()))
+}
+
+/// The declarations below `[homes]`.
+pub(super) fn homes(table: HomesTable) -> Result<Homes, String> {
+    let mut declared = Vec::with_capacity(table.len());
+    for (text, names) in table {
+        let pattern = text.parse().map_err(|why| home_pattern(&text, &why))?;
+        let names = match names {
+            HomeNames::One(name) => vec![name],
+            HomeNames::Several(names) => names,
+        };
+        declared.push((pattern, names));
+    }
+    Homes::new(declared).map_err(|why| why.to_string())
+}
+
+fn home_pattern(text: &str, why: &PathError) -> String {
+    let wild = text.contains(['*', '?']);
+    let hint = if wild { "; in a pattern, `*` stands for one whole segment" } else { "" };
+    format!("{why}{hint}")
 }
 
 pub(super) fn name(text: String) -> Result<String, String> {

@@ -65,7 +65,7 @@ fn publishers_and_queues_are_listed_with_what_they_take() {
     let publisher = &json["publishers"][0];
     assert_eq!((&publisher["jobs"], &publisher["draining"]), (&json!(2), &json!(true)));
 
-    for noun in ["resolver", "publisher", "queue", "value", "directory"] {
+    for noun in ["resolver", "publisher", "queue", "value", "directory", "home"] {
         system.run(&[noun]).code(2).stderr_has(&["Usage:", "Commands:"]);
         assert!(system.run(&["help", noun]).code(0).stdout.contains("Examples:"));
     }
@@ -102,8 +102,8 @@ fn the_directory_is_shown_as_a_list_a_tree_and_a_table() {
 
     let resolved = system.run(&["directory", "resolve", "/jobs/east", "--json"]).code(0).json();
     let publisher = &resolved["paths"][0]["publishers"][0];
-    let terms = ["kind", "priority", "weight", "homes"].map(|field| &publisher[field]);
-    assert_eq!(terms, [&json!("queue"), &json!(0), &json!(100), &json!([])]);
+    let terms = ["kind", "priority", "weight", "home"].map(|field| &publisher[field]);
+    assert_eq!(terms, [&json!("queue"), &json!(0), &json!(100), &Value::Null]);
 
     let known = system.run(&["resolver", "status", "--publishers", "--json"]).code(0).json();
     let publisher = &known["replicas"][0]["publishers"][0];

@@ -51,6 +51,7 @@ fn every_command_prints_what_the_schema_defines() {
         "directory tree",
         "directory table /jobs",
         "directory resolve /jobs/a",
+        "home ls",
         "directory watch /jobs/** --count 1",
         "resolver status",
         "resolver status --publishers",

@@ -1,12 +1,13 @@
 //! Handles publishers' answers to batches.
 
 use longshore_protocol::messages::work::Enqueued;
-use longshore_protocol::{BatchRefusal, EnqueueOutcome, Path, PublisherId, Refusal};
+use longshore_protocol::{BatchRefusal, EnqueueOutcome, Path, PublisherId, Refusal, Runs};
 
 use super::Core;
 use super::action::Action;
+use super::batch::Batch;
 use super::ids::{LinkNumber, Time};
-use super::limits::{GAPS_MAX, RESOLVE_INTERVAL_MIN};
+use super::limits::{GAPS_MAX, NOT_HOME_MAX, RESOLVE_INTERVAL_MIN, WARMING_RETRY};
 use super::peer::{InFlight, LinkState};
 use crate::outcome::{BatchOutcome, EnqueueError};
 
@@ -42,12 +43,16 @@ impl<T: Default + Clone> Core<T> {
                 if let LinkState::Up { answered, .. } = &mut peer.link {
                     *answered = true;
                 }
-                if outcomes
-                    .runs()
-                    .iter()
-                    .any(|(o, _)| *o == EnqueueOutcome::Refused(Refusal::NotHere))
-                {
+                let has = |refusal| {
+                    outcomes.runs().iter().any(|(o, _)| *o == EnqueueOutcome::Refused(refusal))
+                };
+                let (not_here, not_home) = (has(Refusal::NotHere), has(Refusal::NotHome));
+                if not_here || not_home {
+                    self.forget_homes(&batch, publisher);
                     self.resolve_paths_again(now, batch.jobs.paths());
+                }
+                if not_home && batch.not_home < NOT_HOME_MAX && is_refused_whole(&outcomes) {
+                    return self.send_to_new_home(now, batch);
                 }
                 let may_be_at = batch.may_be_at;
                 let end = BatchOutcome::Answered { publisher, durability, outcomes, may_be_at };
@@ -109,6 +114,34 @@ impl<T: Default + Clone> Core<T> {
         self.tick(now);
     }
 
+    /// The publisher refused jobs for its own reasons: it may have been the home of their paths as
+    /// their only publisher, and is not any more.
+    fn forget_homes(&mut self, batch: &Batch<T>, publisher: PublisherId) {
+        for path in batch.jobs.paths() {
+            if let Some(entry) = self.routing.paths.get_mut(path) {
+                entry.only_publisher = entry.only_publisher.filter(|only| *only != publisher);
+            }
+        }
+    }
+
+    /// Sends a batch to the home that the next answer for its paths names: none of its jobs was
+    /// accepted.
+    fn send_to_new_home(&mut self, now: Time, mut batch: Batch<T>) {
+        for path in batch.jobs.paths() {
+            self.routing.set_home(path, None);
+            match batch.not_home {
+                0 => self.routing.request_resolve(path),
+                // The replica may learn later what the publisher knows.
+                _ => self.routing.resolve_again_at(path, now + WARMING_RETRY),
+            }
+        }
+        batch.not_home += 1;
+        // A route without publishers or paths: its batches move on after the next answer.
+        batch.route = self.routing.route_for(now, Vec::new(), Vec::new(), true);
+        self.queue_unsent(batch);
+        self.tick(now);
+    }
+
     pub(super) fn close(&mut self, now: Time, publisher: PublisherId, reason: &'static str) {
         let link = self.peers.get(&publisher).and_then(|peer| peer.link_number());
         if let Some(link) = link {
@@ -126,4 +159,12 @@ impl<T: Default + Clone> Core<T> {
             }
         }
     }
+}
+
+/// True if no job of a batch was accepted because the publisher is not the home of their paths.
+fn is_refused_whole(outcomes: &Runs<EnqueueOutcome>) -> bool {
+    let is_refused = |outcome: &EnqueueOutcome| {
+        matches!(outcome, EnqueueOutcome::Refused(Refusal::NotHome | Refusal::BatchRefused))
+    };
+    outcomes.runs().iter().all(|(outcome, _)| is_refused(outcome))
 }

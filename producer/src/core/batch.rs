@@ -77,6 +77,8 @@ pub(super) struct Batch<T> {
     pub(super) may_be_at: Option<PublisherId>,
     /// How often a publisher reported that an earlier batch is missing.
     pub(super) gaps: u32,
+    /// How often a publisher reported that it is not the home of its paths.
+    pub(super) not_home: u32,
 }
 
 impl<T> Batch<T> {

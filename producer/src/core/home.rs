@@ -1,43 +1,79 @@
-//! The home of a path: the one publisher that gets its jobs with idempotency keys, because only
-//! there a key is exact.
+//! The home of a path: the one publisher that gets the jobs that are related to others, because
+//! what relates jobs is exact only there.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use longshore_protocol::PublisherId;
+use longshore_protocol::{Path, PublisherId};
 use longshore_resolver::Publication;
+
+/// The home of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Home {
+    pub(super) publisher: PublisherId,
+    /// It was declared; otherwise it is the path's only publisher.
+    pub(super) is_declared: bool,
+}
 
 /// Why none of a path's publishers is its home.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Homeless {
-    /// Its publishers name this one, which does not publish it at present.
+    /// Its publishers declare this one, which does not publish it at present.
     Away(Arc<str>),
-    /// They name none, or several.
+    /// It has several publishers, and none of them declares a home.
     Undeclared(Arc<str>),
+    /// Its publishers declare different homes, or two have the name of its home.
+    Disagree(Arc<str>),
 }
 
-/// The home of a path with these publishers: the one that all of them name, or the only one.
-pub(super) fn home_of(publishers: &[&Publication]) -> Result<PublisherId, Homeless> {
-    let lists: BTreeSet<&[String]> =
-        publishers.iter().map(|one| &one.terms.homes[..]).filter(|list| !list.is_empty()).collect();
-    let undeclared = |why: String| Err(Homeless::Undeclared(why.into()));
-    let name = match (lists.first(), publishers) {
-        (None, [only]) => return Ok(only.publisher.id),
-        (None, several) => {
-            return undeclared(format!("{} publishers, none of them its home", several.len()));
-        }
-        (Some(_), _) if lists.len() > 1 => {
-            return undeclared("publishers that name different homes".to_owned());
-        }
-        (Some([name]), _) => name,
-        (Some(names), _) => return undeclared(format!("{} homes", names.len())),
+/// The home of a path with these publishers, and these of the default above: the one that its
+/// publishers declare, or its only one.
+pub(super) fn home_of(
+    path: &Path,
+    publishers: &[&Publication],
+    fallback: &[&Publication],
+) -> Result<Home, Homeless> {
+    let Some((first, others)) = publishers.split_first() else {
+        return Err(Homeless::Undeclared("no publishers".into()));
     };
-    let mut named = publishers.iter().filter(|one| one.publisher.name == *name);
-    match (named.next(), named.next()) {
-        (None, _) => Err(Homeless::Away(name.as_str().into())),
-        (Some(home), None) => Ok(home.publisher.id),
-        (Some(_), Some(_)) => {
-            undeclared(format!("several publishers with the name of its home, {name}"))
-        }
+    let name = declared(first, path);
+    if let Some(other) = others.iter().find(|other| declared(other, path) != name) {
+        return Err(disagree(path, first, other));
     }
+    let Some(name) = name else {
+        return match others.len() {
+            0 => Ok(Home { publisher: first.publisher.id, is_declared: false }),
+            more => {
+                let why = format!("{} publishers, none of which declares its home", more + 1);
+                Err(Homeless::Undeclared(why.into()))
+            }
+        };
+    };
+    // The home may be about to create the path, by its default.
+    let mut homes = publishers.iter().chain(fallback).filter(|one| one.publisher.name == name);
+    let Some(home) = homes.next() else { return Err(Homeless::Away(name.into())) };
+    if let Some(other) = homes.find(|other| other.publisher.id != home.publisher.id) {
+        let [one, other] = [home, other].map(|of| of.publisher.id.prefix());
+        let why = format!("two publishers with the name of its home, {name}: {one} and {other}");
+        return Err(Homeless::Disagree(why.into()));
+    }
+    match declared(home, path) == Some(name) {
+        true => Ok(Home { publisher: home.publisher.id, is_declared: true }),
+        false => Err(disagree(path, first, home)),
+    }
+}
+
+fn declared<'a>(one: &'a Publication, path: &Path) -> Option<&'a str> {
+    one.terms.homes.home_of(path).map(|home| home.name)
+}
+
+fn disagree(path: &Path, one: &Publication, other: &Publication) -> Homeless {
+    let declares = |of: &Publication| {
+        let home = of.terms.homes.home_of(path);
+        let home = home.map_or("no home".to_owned(), |home| {
+            format!("{} ({} = {:?})", home.name, home.pattern, home.names)
+        });
+        format!("{} declares {home}", of.publisher.name)
+    };
+    let why = format!("publishers that disagree: {}, {}", declares(one), declares(other));
+    Homeless::Disagree(why.into())
 }

@@ -32,6 +32,8 @@ pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) const PATH_REFRESH_AGE: Duration = Duration::from_secs(30);
 /// The least time between two resolve requests for a path.
 pub(super) const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// How often a batch is sent again after a publisher that is not the home of its paths refused it.
+pub(super) const NOT_HOME_MAX: u32 = 3;
 /// How soon a negative answer of a warming replica is retried.
 pub(super) const WARMING_RETRY: Duration = Duration::from_millis(500);
 /// How often a batch may be refused because an earlier one is missing.

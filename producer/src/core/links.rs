@@ -184,13 +184,16 @@ impl<T: Default + Clone> Core<T> {
                 paths.insert(path.clone());
             }
         }
-        for stream in self.streams.values() {
-            if let Some((path, route)) = &stream.last
-                && stream.open.contains_key(route)
-            {
-                paths.insert(path.clone());
-            }
-        }
+        let open = self.streams.values().flat_map(|stream| &stream.open);
+        let open = open.filter(|(route, _)| {
+            let route = self.routing.routes.get(route);
+            route.is_some_and(|route| route.set.binary_search(&publisher).is_ok())
+        });
+        paths.extend(
+            open.flat_map(|(_, open)| open.builder.paths())
+                .take(LOST_LINK_PATHS_MAX.saturating_sub(paths.len()))
+                .cloned(),
+        );
         for path in paths {
             let answered_at = self.routing.paths.get(&path).and_then(|entry| entry.answered_at);
             if answered_at.is_none_or(|at| at + RESOLVE_INTERVAL_MIN <= now) {

@@ -1,10 +1,10 @@
 //! The state of one publisher: its link, its sequence numbers, and its unanswered batches.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::{Durability, PublisherInfo};
+use longshore_protocol::{Durability, PublisherId, PublisherInfo};
 use longshore_transport::{RETRY_WAIT_BUSY_MAX, RETRY_WAIT_MAX, STABLE_AFTER, retry_wait};
 
 use super::batch::{Batch, Load};
@@ -61,6 +61,11 @@ pub(super) struct Peer<T> {
     pub(super) unanswered_bytes: usize,
     /// When it was sent a batch, or attached, after its last answer.
     pub(super) silent_since: Option<Time>,
+}
+
+/// True if the publisher has a link and takes jobs.
+pub(super) fn is_up<T>(peers: &BTreeMap<PublisherId, Peer<T>>, publisher: &PublisherId) -> bool {
+    peers.get(publisher).is_some_and(Peer::is_up)
 }
 
 impl<T> Peer<T> {

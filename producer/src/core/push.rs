@@ -6,6 +6,7 @@ use super::Core;
 use super::action::{PushError, Pushed};
 use super::batch::{OpenBatch, weight};
 use super::ids::{StreamId, Time};
+use super::peer::is_up;
 use super::stream::{StreamLimits, StreamState};
 use super::validate::check;
 use crate::outcome::EnqueueError;
@@ -95,6 +96,10 @@ impl<T: Default + Clone> Core<T> {
             self.deadline_floor = Some(self.deadline_floor.map_or(deadline, |f| f.min(deadline)));
             if let Some(route) = self.routing.routes.get_mut(&route_id) {
                 route.used_at = now;
+                // No other publisher takes the job if the home has moved.
+                if route.is_home && !route.own.iter().any(|id| is_up(&self.peers, id)) {
+                    self.resolve_paths_again(now, std::slice::from_ref(&job.path));
+                }
             }
             self.tick(now);
         }

@@ -7,10 +7,10 @@ use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
 
 use super::Core;
 use super::action::{Action, RouteLookup};
-use super::home::{Homeless, home_of};
+use super::home::{Home, Homeless, home_of};
 use super::ids::{RouteId, StreamId, Time};
 use super::limits::{RESOLVE_PATHS_MAX, WARMING_RETRY};
-use super::peer::Peer;
+use super::peer::{Peer, is_up};
 use super::routing::NoRoute;
 
 impl<T: Default + Clone> Core<T> {
@@ -32,6 +32,7 @@ impl<T: Default + Clone> Core<T> {
             let no = match (&entry.no, no_home) {
                 (Some(no), _) => Some(no.clone()),
                 (None, Some(Homeless::Undeclared(why))) => Some(NoRoute::NoHome(why.clone())),
+                (None, Some(Homeless::Disagree(why))) => Some(NoRoute::HomesDisagree(why.clone())),
                 _ => None,
             };
             if let Some(no) = no
@@ -121,10 +122,10 @@ impl<T: Default + Clone> Core<T> {
                 }
             }
         }
-        let home = if queues.is_empty() { None } else { Some(home_of(&queues)) };
+        let fallback: Vec<_> = fallback.iter().filter(is_queue).collect();
+        let home = if queues.is_empty() { None } else { Some(home_of(path, &queues, &fallback)) };
         let route = match queues.is_empty() {
             false => {
-                let fallback: Vec<_> = fallback.iter().filter(is_queue).collect();
                 queues
                     .iter()
                     .chain(&fallback)
@@ -148,9 +149,7 @@ impl<T: Default + Clone> Core<T> {
         // A directory change never closes a working link: a publisher that answers is good,
         // whatever a replica forgot.
         let old = entry.route.and_then(|old| self.routing.routes.get(&old));
-        let still_up = old.is_some_and(|old| {
-            old.set.iter().any(|id| self.peers.get(id).is_some_and(|peer| peer.is_up()))
-        });
+        let still_up = old.is_some_and(|old| old.set.iter().any(|id| is_up(&self.peers, id)));
         if route.is_some() || !still_up {
             self.routing.set_route(path, route);
         }
@@ -159,12 +158,8 @@ impl<T: Default + Clone> Core<T> {
 
     /// Sets the home of the path; none after an answer that does not tell it: of a warming replica,
     /// which may not know all of the path's publishers yet, or of a path without any.
-    fn home_answered(
-        &mut self,
-        now: Time,
-        path: &Path,
-        home: Option<Result<PublisherId, Homeless>>,
-    ) {
+    fn home_answered(&mut self, now: Time, path: &Path, home: Option<Result<Home, Homeless>>) {
+        let home = home.map(|home| home.map(|home| self.stable_home(path, home)));
         let (route, no_home) = match home {
             None => {
                 let waits = self.routing.paths.get(path).is_some_and(|e| e.no.is_none());
@@ -184,6 +179,20 @@ impl<T: Default + Clone> Core<T> {
             self.routing.set_home(path, route);
         }
         self.retry_for_home(now, path, is_away);
+    }
+
+    /// The home of an answer, or the previous one instead. The only publisher of a path is its home
+    /// without a declaration, and a replica may not know another one: as long as the link to it is
+    /// up, no other replaces it, which might not have its keys.
+    fn stable_home(&mut self, path: &Path, home: Home) -> PublisherId {
+        let Some(entry) = self.routing.paths.get_mut(path) else { return home.publisher };
+        match entry.only_publisher.filter(|id| is_up(&self.peers, id)) {
+            Some(before) if !home.is_declared => before,
+            _ => {
+                entry.only_publisher = (!home.is_declared).then_some(home.publisher);
+                home.publisher
+            }
+        }
     }
 
     /// Resolves the path again soon if a caller waits for its home; one answer for each request.
@@ -216,8 +225,12 @@ impl<T: Default + Clone> Core<T> {
             let Some(route) = self.routing.routes.get_mut(&orphan) else { continue };
             for mut batch in std::mem::take(&mut route.unsent) {
                 let paths = batch.jobs.paths().iter().map(|path| (path, batch.is_home));
-                let route = self.routing.common_route(now, paths).unwrap_or(orphan);
-                batch.route = route;
+                let route = self.routing.common_route(now, paths);
+                if route.is_none() && batch.is_home {
+                    // It waits for its home.
+                    batch.jobs.paths().iter().for_each(|path| self.routing.retry(now, path));
+                }
+                batch.route = route.unwrap_or(orphan);
                 self.queue_unsent(batch);
             }
         }

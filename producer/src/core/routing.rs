@@ -11,7 +11,7 @@ use longshore_resolver::ReadError;
 use super::batch::Batch;
 use super::home::Homeless;
 use super::ids::{RouteId, Time};
-use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE};
+use super::limits::{LINKS_PER_ROUTE, PATH_REFRESH_AGE, PATHS_MAX, ROUTE_IDLE, WARMING_RETRY};
 
 /// The cached state of a path.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(super) struct PathEntry {
     pub(super) route: Option<RouteId>,
     /// The route to its home.
     pub(super) home: Option<RouteId>,
+    /// The last one that was its home as its only publisher.
+    pub(super) only_publisher: Option<PublisherId>,
     /// Why there is none, although the path may have publishers.
     pub(super) no_home: Option<Homeless>,
     /// A caller waits for the home.
@@ -42,6 +44,8 @@ pub(crate) enum NoRoute {
     Resolver(Arc<ReadError>),
     /// What the path has instead of one home.
     NoHome(Arc<str>),
+    /// How its publishers disagree about its home.
+    HomesDisagree(Arc<str>),
 }
 
 /// A set of publishers for batches.
@@ -194,13 +198,18 @@ impl<T> Routing<T> {
         if others.is_empty() {
             return Some(first);
         }
-        let route = self.routes.get(&first)?;
-        let (mut own, mut set) = (route.own.to_vec(), route.set.to_vec());
-        let mut is_home = route.is_home;
-        for route in others {
-            let route = self.routes.get(&route)?;
-            is_home |= route.is_home;
-            own.retain(|publisher| route.own.binary_search(publisher).is_ok());
+        let routes = others.iter().chain([&first]).map(|id| self.routes.get(id));
+        let routes: Vec<&Route<T>> = routes.collect::<Option<_>>()?;
+        let is_home = routes.iter().any(|route| route.is_home);
+        // A home may be one that would only create the other paths.
+        let candidates = |route: &Route<T>| match is_home && !route.is_home {
+            true => route.set.clone(),
+            false => route.own.clone(),
+        };
+        let (mut own, mut set) = (candidates(routes[0]).to_vec(), routes[0].set.to_vec());
+        for route in &routes[1..] {
+            let candidates = candidates(route);
+            own.retain(|publisher| candidates.binary_search(publisher).is_ok());
             set.retain(|publisher| route.set.binary_search(publisher).is_ok());
         }
         if own.is_empty() { None } else { Some(self.route_for(now, own, set, is_home)) }
@@ -239,8 +248,23 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Resolves old paths of routes in use again; forgets the others.
-    pub(super) fn refresh(&mut self, now: Time, open: &BTreeSet<RouteId>) {
+    /// Schedules a retry for `path`, unless it is to be resolved anyway.
+    pub(super) fn retry(&mut self, now: Time, path: &Path) {
+        match self.paths.get(path) {
+            None => self.request_resolve(path),
+            Some(entry) if entry.resolve_pending || entry.retry_at.is_some() => {}
+            Some(_) => self.resolve_again_at(path, now + WARMING_RETRY),
+        }
+    }
+
+    /// Resolves old paths of routes in use again; forgets the others, except for their only
+    /// publisher while `is_up` is true for it.
+    pub(super) fn refresh(
+        &mut self,
+        now: Time,
+        open: &BTreeSet<RouteId>,
+        is_up: impl Fn(&PublisherId) -> bool,
+    ) {
         let mut old = Vec::new();
         let mut gone = Vec::new();
         for (path, entry) in &self.paths {
@@ -261,7 +285,11 @@ impl<T> Routing<T> {
         for path in gone {
             self.set_route(&path, None);
             self.set_home(&path, None);
-            self.paths.remove(&path);
+            let only = self.paths.remove(&path).and_then(|entry| entry.only_publisher);
+            if let Some(only) = only.filter(&is_up) {
+                let entry = PathEntry { only_publisher: Some(only), ..PathEntry::default() };
+                self.paths.insert(path, entry);
+            }
         }
     }
 

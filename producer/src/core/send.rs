@@ -162,6 +162,7 @@ impl<T: Default + Clone> Core<T> {
             deadline,
             may_be_at: None,
             gaps: 0,
+            not_home: 0,
         };
         self.next_serial += 1;
         self.queue_unsent(batch);

@@ -11,7 +11,7 @@ use super::ids::{RouteId, Time};
 use super::limits::{
     ANSWER_TIME_PER_BYTE, LINK_IDLE, STOPPING_RETRY, SWEEP_INTERVAL, UNANSWERED_BATCHES_MAX,
 };
-use super::peer::LinkState;
+use super::peer::{LinkState, is_up};
 use crate::outcome::EnqueueError;
 
 impl<T: Default + Clone> Core<T> {
@@ -159,7 +159,7 @@ impl<T: Default + Clone> Core<T> {
         self.sweep_at = now + SWEEP_INTERVAL;
         let open: BTreeSet<RouteId> =
             self.streams.values().flat_map(|stream| stream.open.keys().copied()).collect();
-        self.routing.refresh(now, &open);
+        self.routing.refresh(now, &open, |id| is_up(&self.peers, id));
         self.routing.sweep(&open);
         let needed: BTreeSet<PublisherId> =
             self.peers.keys().copied().filter(|id| self.is_useful(*id)).collect();

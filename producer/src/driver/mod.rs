@@ -403,6 +403,7 @@ fn no_route(path: Path, no: NoRoute) -> EnqueueError {
         NoRoute::Refused(reason) => EnqueueError::PathRefused { path, reason },
         NoRoute::Resolver(error) => EnqueueError::Resolver { path, error },
         NoRoute::NoHome(why) => EnqueueError::NoHome { path, why },
+        NoRoute::HomesDisagree(why) => EnqueueError::HomesDisagree { path, why },
     }
 }
 

@@ -1,7 +1,7 @@
 //! Generates random content of every type. The macros of [`crate::fields`] implement it for the
 //! types that they declare.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, UNIX_EPOCH};
@@ -174,12 +174,24 @@ arbitrary! {
         0 => LaterFields::new(&vec![source.of(); source.below(300)]).expect("few bytes"),
         _ => LaterFields::default(),
     };
+    Homes: |source| {
+        let mut declared = BTreeMap::new();
+        for _ in 0..source.below(3) {
+            let pattern = source.one_of(&["/", "/shop", "/tenants/*", "/*/mail"]);
+            let names = source.list(3, |source| format!("{}", source.of::<u8>()));
+            if !names.is_empty() {
+                declared.insert(pattern.parse().expect("a pattern"), names);
+            }
+        }
+        // Those that overlap are invalid.
+        Homes::new(declared).unwrap_or_default()
+    };
     Terms: |source| Terms {
         kind: source.of(),
         flags: source.of(),
         priority: source.of(),
         weight: source.of(),
-        homes: BTreeSet::from_iter(source.of::<Vec<String>>()).into_iter().collect(),
+        homes: source.of(),
         later: source.of(),
     };
     Headers: |source| Headers(source.list(4, |source| (source.of(), source.of())));

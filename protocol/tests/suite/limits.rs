@@ -450,15 +450,28 @@ fn oversized_checkpoints_are_cut_by_the_sender() {
 
 #[test]
 fn too_many_homes_of_a_publication_are_refused() {
-    let read = |n: usize| {
-        let homes = (0..n).map(|n| format!("publisher-{n:03}")).collect();
-        round_trip(&Terms { homes, ..Terms::default() }).map(|terms| terms.homes.len())
+    let read = |patterns: usize, names: usize| {
+        let mut out = FrameWriter::new();
+        out.record(|out| {
+            out.put(&[1, 0, 0, 100]);
+            out.u64(patterns as u64);
+            for pattern in 0..patterns {
+                out.string(&format!("/{pattern:03}"));
+                out.u64(names as u64);
+                (0..names).for_each(|name| out.string(&format!("{name:02}")));
+            }
+        });
+        let terms = Terms::decode(&mut Reader::new(out.into_body()));
+        terms.map(|terms| terms.homes.iter().map(|(_, names)| names.len()).sum::<usize>())
     };
-    assert_eq!(read(HOMES_MAX), Ok(HOMES_MAX));
-    assert_eq!(
-        read(HOMES_MAX + 1).unwrap_err().to_string(),
-        "homes at byte 8 is 65; the limit is 64"
-    );
+    assert_eq!(read(HOME_PATTERNS_MAX, 1), Ok(HOME_PATTERNS_MAX));
+    assert_eq!(read(1, HOMES_MAX), Ok(HOMES_MAX));
+    for (patterns, names, error) in [
+        (HOME_PATTERNS_MAX + 1, 1, "patterns with homes at byte 8 is 65; the limit is 64"),
+        (1, HOMES_MAX + 1, "homes at byte 14 is 65; the limit is 64"),
+    ] {
+        assert_eq!(read(patterns, names).unwrap_err().to_string(), error);
+    }
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn publisher(store: &Store, stats: &OwnerStats<'_>) -> Value {
         ("headroom_bytes", headroom.into()),
         ("oldest_uncommitted_ms", status.oldest_uncommitted_ms.into()),
         ("stale_refused", status.stale_refused.into()),
+        ("idempotency_keys", store.state().keys().into()),
         ("clock_held", status.clock_held.into()),
         ("paused", Value::list(status.paused.iter().map(|glob| glob.as_str()))),
         ("closed", Value::list(status.closed.iter().map(|glob| glob.as_str()))),

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use longshore_access::Action;
 use longshore_protocol::messages::work::{
-    Answer, EnqueueBatch, FORBIDDEN_PLACEHOLDER_PATH, FromPublisher, Subscribe, ToPublisher,
-    Tokens, VALUE_PLACEHOLDER_PATH,
+    Answer, BatchEntry, EnqueueBatch, FORBIDDEN_PLACEHOLDER_PATH, FromPublisher, Subscribe,
+    ToPublisher, Tokens, VALUE_PLACEHOLDER_PATH,
 };
 use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
 use longshore_queue::{Command, Now, Poisoned, QueueId};
@@ -83,6 +83,7 @@ impl Owner {
             self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
             return Ok(());
         }
+        let batch = batch.and_then(|batch| self.at_home(batch));
         match batch.and_then(|batch| self.within_quota(link, batch)) {
             Ok(batch) => self.enqueue(now, link, batch),
             Err(refusal) => {
@@ -107,26 +108,36 @@ impl Owner {
             self.log_denied(link, Action::Enqueue, "no job may be enqueued there", || denied);
         }
         let refused = batch.paths.iter().map(is_denied);
-        self.without(&batch, refused.collect(), FORBIDDEN_PLACEHOLDER_PATH)
+        // Not only new jobs: a client learns nothing about keys at such a path.
+        let (state, mut refused) = (self.store.state(), refused.collect::<Vec<_>>());
+        let is_whole = !refused.contains(&false) && !state.is_draining();
+        if is_whole && !state.has_any_of(&batch) {
+            return Err(Refusal::Forbidden);
+        }
+        let mut refused = refused.drain(..);
+        batch
+            .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, |_| refused.next().unwrap_or(false))
             .ok_or(Refusal::Forbidden)
     }
 
-    /// The batch, in which the paths that are refused are replaced. None if all are, so that
-    /// nothing of it needs to be in the journal; or if it becomes too long. Jobs that exist are
-    /// answered as such, and a publisher that drains refuses batches itself.
-    pub(super) fn without(
+    /// The batch, in which the new jobs that are refused have the path `placeholder`. None if all
+    /// are, so that nothing of it needs to be in the journal; or if it becomes too long. Jobs that
+    /// exist are answered as such, and a publisher that drains refuses batches itself.
+    pub(super) fn without_new_jobs(
         &self,
-        batch: &EnqueueBatch,
-        refused: Vec<bool>,
+        batch: EnqueueBatch,
         placeholder: &str,
+        is_refused: impl Fn(&BatchEntry) -> bool,
     ) -> Option<EnqueueBatch> {
         let state = self.store.state();
-        let is_whole = !refused.contains(&false) && !state.is_draining();
-        if is_whole && !state.has_any_of(batch) {
+        let is_refused = |entry: &BatchEntry| is_refused(entry) && !state.knows(&batch, entry);
+        if state.is_draining() || !batch.entries().any(|entry| is_refused(&entry)) {
+            return Some(batch);
+        }
+        if batch.entries().all(|entry| is_refused(&entry)) {
             return None;
         }
-        let mut refused = refused.into_iter();
-        batch.with_paths_replaced(placeholder, |_| refused.next().unwrap_or(false))
+        batch.with_jobs_refused(placeholder, is_refused)
     }
 
     /// Refuses a subscription that takes nothing, or names a queue that the client may not work on.

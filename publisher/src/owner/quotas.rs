@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use longshore_protocol::messages::work::{EnqueueBatch, OVER_QUOTA_PLACEHOLDER_PATH};
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, OVER_QUOTA_PLACEHOLDER_PATH};
 use longshore_protocol::{LinkId, Path, Refusal};
 
 use super::Owner;
@@ -32,7 +32,9 @@ impl Owner {
             return Ok(batch);
         }
         self.log_over_quota(link, &path, &why);
-        self.without(&batch, refused, OVER_QUOTA_PLACEHOLDER_PATH).ok_or(Refusal::OverQuota)
+        let is_refused = |entry: &BatchEntry| refused[entry.path];
+        self.without_new_jobs(batch, OVER_QUOTA_PLACEHOLDER_PATH, is_refused)
+            .ok_or(Refusal::OverQuota)
     }
 
     /// True if the client may create no queue at that path, which is logged.

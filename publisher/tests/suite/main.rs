@@ -4,6 +4,7 @@
 mod audit;
 mod client;
 mod follow;
+mod homes;
 mod idle;
 mod links;
 mod memory;

@@ -4,9 +4,10 @@
 //! they use no batch number.
 
 use longshore_protocol::LinkId;
-use longshore_protocol::messages::work::EnqueueBatch;
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch};
 
 use super::State;
+use super::idempotency::KeyUse;
 
 impl State {
     /// True while no new jobs are accepted.
@@ -28,12 +29,17 @@ impl State {
 
     /// Whether a job of the batch exists here: it is answered as such, wherever it was sent.
     pub fn has_any_of(&self, batch: &EnqueueBatch) -> bool {
-        let mut heads = batch.entries().filter_map(|entry| entry.head.ok());
-        heads.any(|head| self.rows.find(&head.id).is_some())
+        batch.entries().any(|entry| self.knows(batch, &entry))
     }
 
     fn has_all_of(&self, batch: &EnqueueBatch) -> bool {
-        let mut heads = batch.entries().map(|entry| entry.head);
-        heads.all(|head| head.is_ok_and(|head| self.rows.find(&head.id).is_some()))
+        batch.entries().all(|entry| self.knows(batch, &entry))
+    }
+
+    /// Whether a job of the batch exists here, by its id or its idempotency key: it is no new one.
+    pub fn knows(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
+        let Ok(head) = &entry.head else { return false };
+        self.rows.find(&head.id).is_some()
+            || matches!(self.find_key(&batch.paths[entry.path], head), KeyUse::Known(_))
     }
 }

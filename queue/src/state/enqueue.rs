@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use longshore_protocol::messages::work::{
-    BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH, OVER_QUOTA_PLACEHOLDER_PATH,
-    VALUE_PLACEHOLDER_PATH,
+    BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH, NOT_HOME_PLACEHOLDER_PATH,
+    OVER_QUOTA_PLACEHOLDER_PATH, VALUE_PLACEHOLDER_PATH,
 };
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
@@ -294,6 +294,7 @@ impl State {
                 VALUE_PLACEHOLDER_PATH => Refusal::IsValue,
                 FORBIDDEN_PLACEHOLDER_PATH => Refusal::Forbidden,
                 OVER_QUOTA_PLACEHOLDER_PATH => Refusal::OverQuota,
+                NOT_HOME_PLACEHOLDER_PATH => Refusal::NotHome,
                 _ => Refusal::Reserved,
             });
         }

@@ -4,7 +4,7 @@
 //! Plain jobs pay nothing for keys: they are in a table of their own, not in the jobs' rows. Each
 //! takes the same memory, whatever its length, so their number is their memory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
 
 use longshore_protocol::limits::KEY_BYTES_MAX;
@@ -93,7 +93,11 @@ impl HeldKeys {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.table.len() as u64 * KEY_BYTES
+        self.len() * KEY_BYTES
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.table.len() as u64
     }
 
     pub(super) fn table(&self) -> &KeyTable<HeldKey> {
@@ -112,6 +116,17 @@ impl HeldKeys {
     }
 }
 
+/// The idempotency keys of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueKeys<'a> {
+    /// The queue's path.
+    pub path: &'a Path,
+    /// Keys that have not ended.
+    pub keys: u64,
+    /// When the last of them ends, in milliseconds since 1970.
+    pub last_end: u64,
+}
+
 /// What a new job's key is to its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyUse {
@@ -126,6 +141,26 @@ pub(super) enum KeyUse {
 }
 
 impl State {
+    /// The number of idempotency keys, with those whose end is being handled.
+    pub fn keys(&self) -> u64 {
+        self.keys.len()
+    }
+
+    /// The idempotency keys of each queue that has some. It reads every key.
+    pub fn queue_keys(&self) -> Vec<QueueKeys<'_>> {
+        let wall_ms = self.now.wall_ms;
+        let mut queues: BTreeMap<u32, QueueKeys<'_>> = BTreeMap::new();
+        for (_, held) in self.keys.table.entries().iter().filter(|(_, held)| held.ends_at > wall_ms)
+        {
+            let path = &self.queues[held.queue as usize].path;
+            let of_queue =
+                queues.entry(held.queue).or_insert(QueueKeys { path, keys: 0, last_end: 0 });
+            of_queue.keys += 1;
+            of_queue.last_end = of_queue.last_end.max(held.ends_at);
+        }
+        queues.into_values().collect()
+    }
+
     /// What a job's key is in the queue at that path.
     #[inline]
     pub(super) fn find_key(&self, path: &Path, head: &EntryHead) -> KeyUse {

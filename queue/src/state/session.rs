@@ -87,6 +87,9 @@ impl Session {
 /// replay, and a compiler may change layouts.
 const ANSWER_BYTES: usize = 40;
 const RUN_BYTES: usize = 24;
+/// Most runs of outcomes without a code, which name jobs, that a session stores: 64 answers to
+/// batches of 1,000 jobs have fewer. A number that decides at every replay.
+const LONG_RUNS_MAX: usize = 65_536;
 
 /// An answer with at most one byte per outcome, unless some outcomes name a job.
 #[derive(Clone, PartialEq, Debug)]
@@ -114,6 +117,16 @@ impl<T: Outcome> RetainedAnswer<T> {
             RetainedAnswer::Codes(codes) => {
                 codes.iter().filter_map(|&code| T::from_code(code)).collect()
             }
+        }
+    }
+
+    /// The runs of an answer that does not fit into a byte per outcome.
+    fn long_runs(&self) -> usize {
+        match self {
+            RetainedAnswer::Runs(runs) if runs.runs().len() * RUN_BYTES > runs.len() => {
+                runs.runs().len()
+            }
+            RetainedAnswer::Runs(_) | RetainedAnswer::Codes(_) => 0,
         }
     }
 
@@ -166,11 +179,13 @@ impl Outcome for EnqueueOutcome {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct RetainedAnswers<T> {
     stored: VecDeque<(u64, RetainedAnswer<T>)>,
+    /// The sum over all of them.
+    long_runs: usize,
 }
 
 impl<T> Default for RetainedAnswers<T> {
     fn default() -> RetainedAnswers<T> {
-        RetainedAnswers { stored: VecDeque::new() }
+        RetainedAnswers { stored: VecDeque::new(), long_runs: 0 }
     }
 }
 
@@ -181,16 +196,19 @@ impl<T: Outcome> RetainedAnswers<T> {
     }
 
     /// Stores an answer, sorted by sequence number, and removes the lowest when there are too many.
-    /// So of the 64 highest numbers every answered one is here, in whatever order they came.
-    /// Returns the growth in bytes.
+    /// So of the 64 highest numbers every answered one is here, in whatever order they came, unless
+    /// together they name more than [`LONG_RUNS_MAX`] jobs. Returns the growth in bytes.
     pub(super) fn push(&mut self, sequence: u64, answer: Runs<T>, most: usize) -> i64 {
         let answer = RetainedAnswer::of(answer);
         let mut grown = answer.bytes() as i64;
         let after = self.stored.iter().rev().take_while(|(s, _)| *s > sequence).count();
         self.stored.insert(self.stored.len() - after, (sequence, answer));
-        while self.stored.len() > most
+        self.long_runs += self.stored[self.stored.len() - 1 - after].1.long_runs();
+        while (self.stored.len() > most
+            || (self.long_runs > LONG_RUNS_MAX && self.stored.len() > 1))
             && let Some((_, removed)) = self.stored.pop_front()
         {
+            self.long_runs -= removed.long_runs();
             grown -= removed.bytes() as i64;
         }
         grown
@@ -278,6 +296,8 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
+    use longshore_protocol::JobId;
+
     use super::*;
 
     #[test]
@@ -305,5 +325,28 @@ mod tests {
             assert!(answer.bytes() <= entry + most, "{} bytes", answer.bytes());
             assert_eq!(answer.runs(), runs);
         }
+    }
+
+    #[test]
+    fn answers_that_name_jobs_are_few() {
+        let (mut answers, mut bytes) = (RetainedAnswers::default(), 0);
+        let named = |batch: u64, jobs: u32| -> Runs<EnqueueOutcome> {
+            let id = |n: u32| JobId((u128::from(batch) << 32 | u128::from(n)).to_be_bytes());
+            (0..jobs).map(|n| EnqueueOutcome::ExistingKey(id(n))).collect()
+        };
+        for batch in 0..64 {
+            bytes += answers.push(batch, named(batch, 1_000), 64);
+        }
+        assert_eq!(answers.iter().len(), 64, "a producer's usual batches all have answers");
+        for batch in 64..200 {
+            bytes += answers.push(batch, named(batch, 10_000), 64);
+            assert_eq!(answers.get(batch).map(|runs| runs.len()), Some(10_000));
+        }
+        assert_eq!(answers.iter().len(), 6);
+        assert!(bytes as u64 == answers.bytes() && bytes < 1_600_000, "{bytes} bytes");
+        for batch in 200..300 {
+            answers.push(batch, Runs::all(EnqueueOutcome::Created, 10_000), 64);
+        }
+        assert_eq!((answers.iter().len(), answers.long_runs), (64, 0));
     }
 }

@@ -199,6 +199,6 @@ fn publisher_bytes(info: &PublisherInfo) -> usize {
 
 /// An upper estimate of the size of terms in a message, in bytes.
 fn terms_bytes(terms: &Terms) -> usize {
-    let homes = terms.homes.iter().map(|home| FIELD_BYTES + home.len());
-    5 * FIELD_BYTES + homes.sum::<usize>() + terms.later.as_bytes().len()
+    let homes = FIELD_BYTES * terms.homes.texts() + terms.homes.text_bytes();
+    5 * FIELD_BYTES + homes + terms.later.as_bytes().len()
 }

@@ -153,13 +153,13 @@ fn resolved_bytes(answers: &[PathAnswer]) -> usize {
 
 impl Publication {
     fn bytes(&self) -> usize {
-        let texts: usize = self.terms.homes.iter().map(String::len).sum();
         let tls_name = self.publisher.tls_name.as_ref().map_or(0, |name| name.as_str().len());
         let names = self.publisher.name.len() + tls_name;
         let addresses = size_of_val(&self.publisher.addresses[..]);
-        let homes = size_of_val(&self.terms.homes[..]);
+        let homes = &self.terms.homes;
+        let homes = size_of::<String>() * 2 * homes.texts() + homes.text_bytes();
         let later = self.publisher.later.as_bytes().len() + self.terms.later.as_bytes().len();
-        size_of::<Publication>() + names + texts + addresses + homes + later
+        size_of::<Publication>() + names + addresses + homes + later
     }
 }
 

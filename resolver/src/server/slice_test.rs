@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use longshore_protocol::frame::{FrameWriter, Messages};
 use longshore_protocol::limits::{
-    ADDRESSES_MAX, FRAME_BYTES_MAX, HOMES_MAX, LATER_BYTES_MAX, PUBLISHERS_PER_PATH_MAX,
-    TERMS_BYTES_MAX,
+    ADDRESSES_MAX, FRAME_BYTES_MAX, LATER_BYTES_MAX, PUBLISHERS_PER_PATH_MAX, TERMS_BYTES_MAX,
 };
 use longshore_protocol::messages::resolver::{
     Change, FromReplica, Group, ListMatching, PathText, PathTexts, ReplicaStatus, RequestRefusal,
     Resolve, Table, ToReplica, Write, tag,
 };
 use longshore_protocol::{
-    Address, Encode, Epoch, Glob, Incarnation, LaterFields, Path, PublisherId, PublisherInfo, Terms,
+    Address, Encode, Epoch, Glob, Homes, Incarnation, LaterFields, Path, PublisherId,
+    PublisherInfo, Terms,
 };
 
 use tokio::sync::Semaphore;
@@ -150,8 +150,9 @@ async fn an_answer_is_also_limited_by_the_bytes_of_its_terms() {
     let slot = directory.writer(WRITER).unwrap();
     let paths: Vec<Path> = (0..TERMS).map(|n| Path::new(&format!("/jobs/{n}")).unwrap()).collect();
     for (n, path) in paths.iter().enumerate() {
-        // Terms of the maximum length: the names of 64 homes, of 128 bytes each.
-        let homes = (0..64).map(|home| format!("{n:064}{home:064}")).collect();
+        // Terms of nearly the maximum length: the names of 46 homes, of 128 bytes each.
+        let names = (0..46).map(|home| format!("{n:064}{home:064}")).collect();
+        let homes = Homes::new([("/jobs".parse().unwrap(), names)]).unwrap();
         let terms = Terms { homes, ..Terms::default() };
         directory.write_text(slot, Change::Publish, &terms, path.into()).unwrap();
     }
@@ -310,11 +311,9 @@ fn largest_publisher(n: u16) -> PublisherInfo {
 
 /// Distinct terms whose record has the maximum length.
 fn largest_terms(n: u16) -> Terms {
-    let mut terms = Terms::default();
-    terms.homes.push(format!("{n:0100}"));
-    while terms.homes.len() < HOMES_MAX && terms.bytes() + 101 <= TERMS_BYTES_MAX {
-        terms.homes.push(format!("{:0100}", 1_000_000 + terms.homes.len()));
-    }
+    let names = (0..58).map(|home| format!("{n:050}{home:050}")).collect();
+    let homes = Homes::new([("/jobs".parse().unwrap(), names)]).unwrap();
+    let mut terms = Terms { homes, ..Terms::default() };
     fill(|later| {
         terms.later = later;
         terms.bytes() <= TERMS_BYTES_MAX

@@ -25,7 +25,7 @@ use crate::replica_link::Caller;
 use crate::write_client::buckets::Key;
 use crate::write_client::shared::Shared;
 
-pub use crate::write_client::terms::{CheckedTerms, TermsError};
+pub use crate::write_client::terms::{CheckedTerms, TermsTooLong};
 
 /// How far a replica matches what its publisher publishes ([`WriteClient::status`]).
 #[derive(Clone, PartialEq, Eq, Debug)]

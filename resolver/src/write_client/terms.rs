@@ -1,28 +1,19 @@
 //! Checked terms that are cheap to share.
 
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use longshore_protocol::limits::{HOMES_MAX, NAME_BYTES_MAX, TERMS_BYTES_MAX};
-use longshore_protocol::{NameError, Terms, check_name};
+use longshore_protocol::Terms;
+use longshore_protocol::limits::TERMS_BYTES_MAX;
 
-/// Why terms are invalid.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum TermsError {
-    /// More than 64 homes. Contains their number.
-    #[error("{0} homes are more than the {HOMES_MAX} that a path may have")]
-    TooManyHomes(usize),
-    /// The name of a home is empty, or has more than 128 bytes. Contains its bytes.
-    #[error("the name of a home has {0} bytes; it needs 1 to {NAME_BYTES_MAX}")]
-    BadHome(usize),
-    /// The terms with their homes take too many bytes. Contains their bytes.
-    #[error(
-        "terms take {0} bytes and may take {TERMS_BYTES_MAX}; name fewer homes, or shorter names"
-    )]
-    TooLong(usize),
-}
+/// The terms with their homes and fields of later versions take too many bytes. Contains their
+/// bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "terms take {0} bytes and may take {TERMS_BYTES_MAX}; declare fewer homes, or shorter names"
+)]
+pub struct TermsTooLong(pub usize);
 
 /// The terms on which paths are published: checked, and with their digest. Cheap to clone, and best
 /// created once for many paths.
@@ -37,18 +28,10 @@ struct Checked {
 }
 
 impl CheckedTerms {
-    /// Checks terms, and sorts their homes as the protocol requires.
-    pub fn new(mut terms: Terms) -> Result<CheckedTerms, TermsError> {
-        let homes: BTreeSet<String> = std::mem::take(&mut terms.homes).into_iter().collect();
-        if homes.len() > HOMES_MAX {
-            return Err(TermsError::TooManyHomes(homes.len()));
-        }
-        for home in &homes {
-            check_name(home).map_err(|NameError(bytes)| TermsError::BadHome(bytes))?;
-        }
-        terms.homes = homes.into_iter().collect();
+    /// Checks that replicas accept the terms.
+    pub fn new(terms: Terms) -> Result<CheckedTerms, TermsTooLong> {
         if terms.bytes() > TERMS_BYTES_MAX {
-            return Err(TermsError::TooLong(terms.bytes()));
+            return Err(TermsTooLong(terms.bytes()));
         }
         Ok(CheckedTerms::of(terms))
     }
@@ -122,41 +105,39 @@ impl TermsInUse {
 
 #[cfg(test)]
 mod tests {
+    use longshore_protocol::{Homes, LaterFields};
+
     use super::*;
 
-    fn homes(homes: &[&str]) -> Result<CheckedTerms, TermsError> {
-        let homes = homes.iter().map(|&home| home.into()).collect();
-        CheckedTerms::new(Terms { homes, ..Terms::default() })
+    fn homes(names: &[&str]) -> CheckedTerms {
+        let names = names.iter().map(|&name| name.into()).collect();
+        let homes = Homes::new([("/a".parse().unwrap(), names)]).unwrap();
+        CheckedTerms::new(Terms { homes, ..Terms::default() }).unwrap()
     }
 
     #[test]
-    fn homes_are_sorted_and_checked_like_on_a_replica() {
-        let terms = homes(&["b", "a", "b"]).unwrap();
-        assert_eq!(terms.homes, ["a", "b"]);
-        assert_eq!(terms, homes(&["a", "b"]).unwrap());
-        assert_eq!(homes(&["a", ""]), Err(TermsError::BadHome(0)));
-        assert_eq!(homes(&["a".repeat(129).as_str()]), Err(TermsError::BadHome(129)));
-        let many: Vec<String> = (0..65).map(|n| n.to_string()).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert!(homes(&many[..64]).is_ok());
-        assert_eq!(homes(&many), Err(TermsError::TooManyHomes(65)));
-        let long: Vec<String> = (0..64).map(|n| format!("{n:096}")).collect();
-        let long: Vec<&str> = long.iter().map(String::as_str).collect();
-        assert!(homes(&long[..63]).is_ok());
-        assert_eq!(homes(&long), Err(TermsError::TooLong(6_213)));
+    fn terms_over_their_limit_are_refused_before_any_write() {
+        let terms = |later: usize| {
+            let later = LaterFields::new(&vec![1; later]).unwrap();
+            let names = (0..51).map(|n| format!("{n:0100}")).collect();
+            let homes = Homes::new([("/a".parse().unwrap(), names)]).unwrap();
+            CheckedTerms::new(Terms { homes, later, ..Terms::default() }).map(drop)
+        };
+        assert_eq!(terms(984), Ok(()));
+        assert_eq!(terms(985), Err(TermsTooLong(TERMS_BYTES_MAX + 1)));
     }
 
     #[test]
     fn equal_terms_share_one_copy_and_unused_ones_are_dropped() {
         let mut in_use = TermsInUse::default();
-        let one = in_use.shared(&homes(&["a"]).unwrap());
-        assert!(in_use.shared(&homes(&["b"]).unwrap()) != one);
-        assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one));
+        let one = in_use.shared(&homes(&["a"]));
+        assert!(in_use.shared(&homes(&["b"])) != one);
+        assert!(in_use.shared(&homes(&["a"])).is(&one));
         for weight in 0..10_000 {
             let terms = Terms { weight, ..Terms::default() };
             in_use.shared(&CheckedTerms::new(terms).unwrap());
             assert!(in_use.table.len() <= 64, "{} are stored", in_use.table.len());
         }
-        assert!(in_use.shared(&homes(&["a"]).unwrap()).is(&one), "used terms stay");
+        assert!(in_use.shared(&homes(&["a"])).is(&one), "used terms stay");
     }
 }

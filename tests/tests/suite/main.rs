@@ -4,6 +4,7 @@
 mod long;
 
 mod duplicate_ids;
+mod homes;
 mod job_lifecycle;
 mod live_values;
 mod many_kinds;

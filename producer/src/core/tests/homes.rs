@@ -6,14 +6,29 @@ fn keyed(n: u64) -> NewJob {
     job(n).idempotency_key(format!("key {n}"))
 }
 
-/// `/jobs` has these publishers, each with its homes.
-fn answer(publishers: &[(PublisherInfo, &[&str])]) -> PathAnswer {
-    let publication = |(publisher, homes): &(PublisherInfo, &[&str])| {
-        let homes = homes.iter().map(|&home| home.into()).collect();
+/// A publisher, and the names that it declares for `/jobs` and all below.
+type Declaring<'a> = (PublisherInfo, &'a [&'a str]);
+
+fn publications(publishers: &[Declaring<'_>]) -> Arc<[Publication]> {
+    let publication = |(publisher, names): &Declaring<'_>| {
+        let names: Vec<String> = names.iter().map(|&name| name.into()).collect();
+        let declared = (!names.is_empty()).then(|| ("/jobs".parse().unwrap(), names));
+        let homes = Homes::new(declared).unwrap();
         Publication { publisher: publisher.clone(), terms: Terms { homes, ..Terms::default() } }
     };
-    let set = publishers.iter().map(publication).collect();
-    PathAnswer::Publishers { set, by_default: false, fallback: None }
+    publishers.iter().map(publication).collect()
+}
+
+/// `/jobs` has these publishers.
+fn answer(publishers: &[Declaring<'_>]) -> PathAnswer {
+    PathAnswer::Publishers { set: publications(publishers), by_default: false, fallback: None }
+}
+
+/// Without a job or a home before.
+fn asked() -> Scenario {
+    let mut scenario = Scenario::new(single());
+    scenario.request_home();
+    scenario
 }
 
 impl Scenario {
@@ -52,22 +67,41 @@ fn the_only_publisher_of_a_path_is_its_home() {
 
 #[test]
 fn without_one_home_a_job_with_a_key_is_refused_and_a_plain_one_is_sent() {
-    let (a, b, c) = (publisher(1), publisher(2), publisher(3));
+    let (a, b) = (publisher(1), publisher(2));
     let none: &[&str] = &[];
-    for (publishers, why) in [
-        (vec![(a.clone(), none), (b.clone(), none)], "2 publishers, none of them its home"),
+    let twin = PublisherInfo { name: "p1".into(), ..publisher(3) };
+    let no_home = |why: &str| NoRoute::NoHome(why.into());
+    let disagree = |why: &str| NoRoute::HomesDisagree(why.into());
+    for (publishers, expected) in [
+        (
+            vec![(a.clone(), none), (b.clone(), none)],
+            no_home("2 publishers, none of which declares its home"),
+        ),
         (
             vec![(a.clone(), &["p1"][..]), (b.clone(), &["p2"])],
-            "publishers that name different homes",
+            disagree(
+                "publishers that disagree: p1 declares p1 (/jobs = [\"p1\"]), p2 declares p2 \
+                 (/jobs = [\"p2\"])",
+            ),
         ),
-        (vec![(a.clone(), &["p1", "p2"][..]), (c.clone(), none)], "2 homes"),
+        // A job with a key could go to the second by a replica that knows only that one.
+        (
+            vec![(a.clone(), &["p1"][..]), (b.clone(), none)],
+            disagree(
+                "publishers that disagree: p1 declares p1 (/jobs = [\"p1\"]), p2 declares no home",
+            ),
+        ),
+        (
+            vec![(a.clone(), &["p1"][..]), (twin, &["p1"])],
+            disagree("two publishers with the name of its home, p1: 01010101 and 03030303"),
+        ),
     ] {
         let mut scenario = Scenario::new(single());
         let since = scenario.now;
         assert_eq!(scenario.request_home(), RouteLookup::Pending);
         scenario.resolve_with(answer(&publishers), true);
         let looked_up = scenario.core.route(scenario.now, &path("/jobs"), true, since);
-        assert_eq!(looked_up, RouteLookup::NoRoute(NoRoute::NoHome(why.into())));
+        assert_eq!(looked_up, RouteLookup::NoRoute(expected));
         assert!(matches!(scenario.try_push(&keyed(1)), Err(PushError::NoRoute)));
         scenario.push(2);
         scenario.attach_all();
@@ -76,11 +110,226 @@ fn without_one_home_a_job_with_a_key_is_refused_and_a_plain_one_is_sent() {
 }
 
 #[test]
+fn a_home_that_would_only_create_the_path_gets_its_jobs() {
+    let (home, other) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    let declared: &[&str] = &["p1"];
+    let set = publications(&[(other.clone(), declared)]);
+    let default = publications(&[(home.clone(), declared), (other.clone(), declared)]);
+    let answer = PathAnswer::Publishers { set, by_default: false, fallback: Some(default) };
+    scenario.resolve_with(answer, true);
+    assert_eq!(scenario.request_home(), RouteLookup::Known);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    scenario.attach_all();
+    assert_eq!(scenario.next_sent().publisher, home.id);
+    // A plain job goes there with one that has a key.
+    let jobs = [job(2), keyed(3)];
+    scenario.core.push_atomic(scenario.now, scenario.stream, &jobs).expect("it has a home");
+    scenario.drain();
+    assert_eq!(scenario.next_sent().publisher, home.id);
+
+    // A default of a home that declares something else.
+    let mut scenario = asked();
+    let set = publications(&[(other, declared)]);
+    let default = publications(&[(home, &["p2"])]);
+    let answer = PathAnswer::Publishers { set, by_default: false, fallback: Some(default) };
+    let since = scenario.now;
+    scenario.resolve_with(answer, true);
+    let looked_up = scenario.core.route(scenario.now, &path("/jobs"), true, since);
+    assert!(matches!(looked_up, RouteLookup::NoRoute(NoRoute::HomesDisagree(_))), "{looked_up:?}");
+}
+
+#[test]
+fn each_path_has_its_home_among_several_names() {
+    let publishers: Vec<PublisherInfo> = (1..=3).map(publisher).collect();
+    let names = ["p1", "p2", "p3"].map(str::to_owned).to_vec();
+    let homes = Homes::new([("/tenants/*".parse().unwrap(), names)]).unwrap();
+    let set = publishers.iter().map(|publisher| Publication {
+        publisher: publisher.clone(),
+        terms: Terms { homes: homes.clone(), ..Terms::default() },
+    });
+    let answer = PathAnswer::Publishers { set: set.collect(), by_default: true, fallback: None };
+    let mut scenario = Scenario::new(single());
+    let mut used = std::collections::BTreeSet::new();
+    for tenant in 0..20 {
+        let path = path(&format!("/tenants/{tenant}/jobs"));
+        scenario.core.route(scenario.now, &path, true, scenario.now);
+        scenario.drain();
+        scenario.resolve_with(answer.clone(), true);
+        let job = NewJob { path: path.clone(), ..keyed(tenant) };
+        scenario.try_push(&job).expect("it has a home");
+        scenario.attach_all();
+        let sent = scenario.next_sent();
+        let to = publishers.iter().find(|one| one.id == sent.publisher).expect("one of them");
+        assert_eq!(to.name, homes.home_of(&path).expect("it is declared").name);
+        scenario.answer_all(&sent);
+        used.insert(to.name.clone());
+    }
+    assert_eq!(used.len(), 3, "{used:?}");
+}
+
+#[test]
+fn an_undeclared_home_stays_while_its_link_is_up() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(a.clone(), &[])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    let link = scenario.attach_next(1);
+    let sent = scenario.next_sent();
+    assert_eq!(sent.publisher, a.id);
+    scenario.answer_all(&sent);
+    let next_goes_to = |scenario: &mut Scenario, n, others: &[Declaring<'_>]| {
+        scenario.request_home();
+        while !scenario.resolve_requests.is_empty() {
+            scenario.resolve_with(answer(others), true);
+        }
+        scenario.try_push(&keyed(n)).expect("it has a home");
+        scenario.attach_all();
+        let sent = scenario.next_sent();
+        scenario.answer_all(&sent);
+        sent.publisher
+    };
+    let none: &[&str] = &[];
+    // Another replica does not know it.
+    let only_b = &[(b.clone(), none)][..];
+    scenario.pass(PATH_REFRESH_AGE + SWEEP_INTERVAL);
+    assert!(!scenario.resolve_requests.is_empty(), "it is refreshed");
+    assert_eq!(next_goes_to(&mut scenario, 2, only_b), a.id);
+    // Nor does it after the path was idle, as long as the link lasts.
+    scenario.pass(ROUTE_IDLE + PATH_REFRESH_AGE);
+    assert_eq!(next_goes_to(&mut scenario, 3, only_b), a.id);
+    // One that knows both, and then the other again: the first still has the keys.
+    scenario.pass(PATH_REFRESH_AGE + SWEEP_INTERVAL);
+    scenario.resolve_with(answer(&[(a.clone(), none), (b.clone(), none)]), true);
+    assert!(matches!(scenario.try_push(&keyed(4)), Err(PushError::NoRoute)));
+    scenario.pass(ms(1));
+    assert_eq!(next_goes_to(&mut scenario, 5, only_b), a.id);
+    // Without its link, the directory decides.
+    scenario.lose_link(a.id, link);
+    scenario.pass(PATH_REFRESH_AGE + SWEEP_INTERVAL);
+    scenario.dials.retain(|dial| dial.publisher == b.id);
+    assert_eq!(next_goes_to(&mut scenario, 6, only_b), b.id);
+}
+
+#[test]
+fn a_declared_home_replaces_an_undeclared_one_at_once() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(a.clone(), &[])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    scenario.attach_all();
+    let sent = scenario.next_sent();
+    scenario.answer_all(&sent);
+    scenario.pass(PATH_REFRESH_AGE + SWEEP_INTERVAL);
+    scenario.resolve_with(answer(&[(a, &["p2"]), (b.clone(), &["p2"])]), true);
+    scenario.try_push(&keyed(2)).expect("it has a home");
+    scenario.attach_all();
+    assert_eq!(scenario.next_sent().publisher, b.id);
+}
+
+#[test]
+fn jobs_with_keys_only_find_a_home_that_has_moved_at_once() {
+    let (home, other) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(home.clone(), &["p1"]), (other.clone(), &["p1"])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    let link = scenario.attach_next(1);
+    let sent = scenario.next_sent();
+    scenario.answer_all(&sent);
+    scenario.pass(secs(5));
+    assert!(scenario.resolve_requests.is_empty());
+    // It moves to another address; the first job that waits for it has its path resolved, and so
+    // does every dial that fails.
+    scenario.lose_link(home.id, link);
+    let publishers = [(home.clone(), &["p1"][..]), (other.clone(), &["p1"])];
+    scenario.try_push(&keyed(2)).expect("it has a home");
+    scenario.resolve_with(answer(&publishers), true);
+    scenario.pass(RESOLVE_INTERVAL_MIN);
+    let dial = scenario.dials.pop_back().expect("it is dialled");
+    assert_eq!(dial.publisher, home.id);
+    scenario.lose_link(home.id, dial.link);
+    let moved = PublisherInfo::new(home.id, Epoch(2), "p1", [([10, 0, 0, 9], 4780)]);
+    scenario.resolve_with(answer(&[(moved, &["p1"]), (other, &["p1"])]), true);
+    assert_eq!(scenario.dials.back().expect("it is dialled").address, "10.0.0.9:4780");
+}
+
+#[test]
+fn a_batch_that_its_publisher_is_not_home_of_goes_to_the_new_home() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(a.clone(), &["p1"]), (b.clone(), &["p1"])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    scenario.attach_all();
+    let refused = |jobs| Ok(Runs::all(EnqueueOutcome::Refused(Refusal::NotHome), jobs));
+    let sent = scenario.next_sent();
+    assert_eq!(sent.publisher, a.id);
+    scenario.answer(&sent, refused(sent.jobs));
+    assert!(scenario.ended.is_empty() && scenario.sent.is_empty(), "it waits for the answer");
+    scenario.resolve_with(answer(&[(a.clone(), &["p2"]), (b.clone(), &["p2"])]), true);
+    scenario.attach_all();
+    let sent = scenario.next_sent();
+    assert_eq!(sent.publisher, b.id);
+    scenario.answer_all(&sent);
+    assert_eq!(scenario.next_end().jobs, [1]);
+    assert_eq!(scenario.core.in_flight_jobs(), 0);
+}
+
+#[test]
+fn a_batch_that_no_publisher_is_home_of_is_refused_in_the_end() {
+    let home = publisher(1);
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(home.clone(), &[])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    let mut sent_times = 0;
+    while scenario.ended.is_empty() {
+        scenario.attach_all();
+        if let Some(sent) = scenario.sent.pop_front() {
+            sent_times += 1;
+            let refused = EnqueueOutcome::Refused(Refusal::NotHome);
+            scenario.answer(&sent, Ok(Runs::all(refused, sent.jobs)));
+        }
+        if !scenario.resolve_requests.is_empty() {
+            scenario.resolve_with(answer(&[(home.clone(), &[])]), true);
+        }
+        scenario.pass(ms(100));
+        assert!(scenario.now < secs(20));
+    }
+    assert_eq!(sent_times, NOT_HOME_MAX + 1);
+    let BatchOutcome::Answered { outcomes, .. } = scenario.next_end().end else { panic!() };
+    assert_eq!(outcomes.runs()[0].0, EnqueueOutcome::Refused(Refusal::NotHome));
+}
+
+#[test]
+fn a_refused_batch_waits_for_its_home_up_to_its_deadline() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(a.clone(), &["p1"]), (b.clone(), &["p1"])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    scenario.attach_all();
+    let sent = scenario.next_sent();
+    let refused = EnqueueOutcome::Refused(Refusal::NotHome);
+    scenario.answer(&sent, Ok(Runs::all(refused, sent.jobs)));
+    // The new home does not publish the path yet: the path is resolved again until it does.
+    let mut resolved = 0;
+    while scenario.now < secs(10) {
+        if !scenario.resolve_requests.is_empty() {
+            resolved += 1;
+            scenario.resolve_with(answer(&[(a.clone(), &["p2"])]), true);
+        }
+        scenario.pass(ms(100));
+    }
+    assert!((10..=21).contains(&resolved), "{resolved}");
+    scenario.pass(secs(21));
+    let error = scenario.error_of(1);
+    assert!(error.starts_with("HomeAway: "), "{error}");
+}
+
+#[test]
 fn a_job_with_a_key_goes_to_the_named_home_only() {
     let (home, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());
     scenario.request_home();
-    scenario.resolve_with(answer(&[(home.clone(), &["p1"]), (other.clone(), &[])]), true);
+    scenario.resolve_with(answer(&[(home.clone(), &["p1"]), (other.clone(), &["p1"])]), true);
     for n in 0..20 {
         scenario.try_push(&keyed(n)).expect("it has a home");
     }

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use longshore_protocol::messages::work::{Attached, Enqueued, SealedBatch, Tokens};
 use longshore_protocol::{
-    BatchRefusal, Durability, EnqueueOutcome, Epoch, JobId, NewJob, Path, PublisherId,
-    PublisherInfo, Runs, Terms,
+    BatchRefusal, Durability, EnqueueOutcome, Epoch, Homes, JobId, NewJob, Path, PublisherId,
+    PublisherInfo, Refusal, Runs, Terms,
 };
 use longshore_resolver::{PathAnswer, Publication, Resolution};
 

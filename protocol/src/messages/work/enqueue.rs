@@ -31,6 +31,9 @@ pub const FORBIDDEN_PLACEHOLDER_PATH: &str = "/sys/forbidden";
 /// The same for a path where the client's quota is used up. Jobs at this path are refused with
 /// [`Refusal::OverQuota`](crate::Refusal::OverQuota).
 pub const OVER_QUOTA_PLACEHOLDER_PATH: &str = "/sys/quota";
+/// The same for jobs that only the home of their path may get, at a publisher that is not. They are
+/// refused with [`Refusal::NotHome`](crate::Refusal::NotHome).
+pub const NOT_HOME_PLACEHOLDER_PATH: &str = "/sys/home";
 const ATOMIC: u8 = 1;
 /// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -63,6 +66,11 @@ impl BatchBuilder {
     /// True while there is no job.
     pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    /// The paths of its jobs.
+    pub fn paths(&self) -> &[Path] {
+        &self.paths
     }
 
     /// The size of the entries so far, in bytes.
@@ -236,6 +244,32 @@ impl EnqueueBatch {
         paths.encode(&mut out);
         out.u64(self.count as u64);
         out.put_shared(entries);
+        EnqueueBatch::decode(out.into_body()).ok()
+    }
+
+    /// Returns the batch with `placeholder` instead of the path of every job for which `is_refused`
+    /// returns true, which is asked for each once, in order. `None` if the batch would become too
+    /// long.
+    pub fn with_jobs_refused(
+        &self,
+        placeholder: &str,
+        mut is_refused: impl FnMut(&BatchEntry) -> bool,
+    ) -> Option<EnqueueBatch> {
+        let mut paths = self.paths.clone();
+        let replaced = paths.len() as u64;
+        paths.push(Path::new(placeholder).ok()?);
+        let mut out = FrameWriter::with_capacity(64);
+        out.u64(self.sequence);
+        out.u8(if self.atomic { ATOMIC } else { 0 });
+        paths.encode(&mut out);
+        out.u64(self.count as u64);
+        for entry in self.entries() {
+            let path = if is_refused(&entry) { replaced } else { entry.path as u64 };
+            out.u64(u64::from(entry.length));
+            out.u64(path);
+            let at = entry.at as usize;
+            out.put_shared(self.body.slice(at..at + entry.length as usize));
+        }
         EnqueueBatch::decode(out.into_body()).ok()
     }
 

@@ -27,7 +27,7 @@ pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery, JobTimes};
 pub use enqueue::{
     BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH,
-    OVER_QUOTA_PLACEHOLDER_PATH, SealedBatch, VALUE_PLACEHOLDER_PATH,
+    NOT_HOME_PLACEHOLDER_PATH, OVER_QUOTA_PLACEHOLDER_PATH, SealedBatch, VALUE_PLACEHOLDER_PATH,
 };
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
 pub use job_info::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};

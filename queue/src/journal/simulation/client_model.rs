@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use longshore_protocol::messages::work::{ActOutcome, Action, Filter, JobsQuery};
 use longshore_protocol::{
-    DeathReason, EnqueueOutcome, Entry, Glob, JobId, JobState, NewJob, Path, QueueSettings, Token,
+    DeathReason, EnqueueOutcome, Entry, Glob, JobId, JobState, NewJob, Path, QueueSettings,
+    Refusal, Token,
 };
 
 use super::reference::Reference;
@@ -29,10 +30,15 @@ pub(super) struct ClientModel {
     /// By the pattern's text.
     pauses: BTreeMap<String, Setting<bool>>,
     settings: BTreeMap<Path, Setting<QueueSettings>>,
+    /// The job that has each idempotency key that outlasts the run.
+    keys: BTreeMap<(Path, String), JobId>,
     /// The state that a power cut cannot revoke where it may lose the end: the model at the log's
     /// last sync, with all requests since.
     synced: Option<Box<ClientModel>>,
 }
+
+/// The beginning of idempotency keys that outlast the run.
+pub(super) const LONG_KEY: &str = "long ";
 
 /// A setting: the last acknowledged value, and the number of unanswered changes.
 #[derive(Clone, Default)]
@@ -45,6 +51,8 @@ struct Setting<T> {
 struct KnownJob {
     path: Path,
     payload: Bytes,
+    /// Its idempotency key, if that outlasts the run.
+    long_key: Option<String>,
     /// It stays readable after its end.
     is_retained: bool,
     /// It may expire.
@@ -119,6 +127,7 @@ impl ClientModel {
     pub(super) fn accept_loss(&mut self) {
         self.index = 0;
         self.synced = None;
+        self.keys.clear();
         for job in self.jobs.values_mut() {
             (job.known, job.ended_by, job.is_confirmed) = (KnownState::Unknown, None, false);
             job.unanswered.clear();
@@ -135,6 +144,10 @@ impl ClientModel {
         let setting = KnownJob {
             path: job.path.clone(),
             payload: job.payload.clone(),
+            long_key: (job.keys.as_ref())
+                .and_then(|keys| keys.idempotency.as_ref())
+                .map(|it| it.key.clone())
+                .filter(|key| key.starts_with(LONG_KEY)),
             is_retained: job.options.keep_ms != Some(0),
             may_expire: job.options.expires_at.is_some(),
             is_unconfirmed: job.options.prepared,
@@ -150,6 +163,19 @@ impl ClientModel {
 
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Some(key) = &job.long_key {
+            let holder = match outcome {
+                EnqueueOutcome::Created => Some(id),
+                EnqueueOutcome::ExistingKey(holder) => Some(holder),
+                // It exists by its id, or had no room.
+                _ => None,
+            };
+            if let Some(holder) = holder {
+                let known = *self.keys.entry((job.path.clone(), key.clone())).or_insert(holder);
+                assert_eq!(holder, known, "the key {key} of {} has two jobs", job.path);
+            }
+        }
+        assert_ne!(outcome, EnqueueOutcome::Refused(Refusal::KeyConflict), "{id:?}");
         let accepted = matches!(outcome, EnqueueOutcome::Created | EnqueueOutcome::Existing);
         // A repeated answer tells nothing about later changes.
         if job.known == KnownState::Unknown && !(accepted && job.may_have_been_deleted) {

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::JobChange;
-use longshore_protocol::messages::work::{Action, ActionReport, ReplaceOutcome, Selection};
+use longshore_protocol::messages::work::{
+    Action, ActionReport, Enqueued, ReplaceOutcome, Selection,
+};
+use longshore_protocol::{EnqueueOutcome, JobChange};
 
 use crate::{Command, Outcomes, Reply};
 
@@ -16,7 +18,7 @@ pub(super) struct CommandCoverage {
 }
 
 /// Every kind of command that a client or time can cause while there is room, by its effect.
-pub(super) const COMMANDS: [&str; 32] = [
+pub(super) const COMMANDS: [&str; 33] = [
     "start",
     "link up",
     "link up with leases",
@@ -27,6 +29,7 @@ pub(super) const COMMANDS: [&str; 32] = [
     "credit",
     "recall",
     "enqueue",
+    "enqueue with a known key",
     "settle",
     "expire unstarted",
     "expire started",
@@ -73,7 +76,19 @@ impl CommandCoverage {
             Command::Unsubscribe { .. } => count("unsubscribe"),
             Command::Credit { .. } => count("credit"),
             Command::Recall { .. } => count("recall"),
-            Command::Enqueue { .. } => count("enqueue"),
+            Command::Enqueue { .. } => {
+                count("enqueue");
+                let is_known = |reply: &Reply| {
+                    let Reply::Enqueued(Enqueued { outcome: Ok(outcomes), .. }) = reply else {
+                        return false;
+                    };
+                    let mut runs = outcomes.runs().iter();
+                    runs.any(|(outcome, _)| matches!(outcome, EnqueueOutcome::ExistingKey(_)))
+                };
+                if outcomes.replies.iter().any(|(_, reply)| is_known(reply)) {
+                    count("enqueue with a known key");
+                }
+            }
             Command::Settle { .. } => count("settle"),
             Command::Expire { leases } => leases.iter().for_each(|lease| {
                 count(match lease {

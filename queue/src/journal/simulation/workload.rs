@@ -1,16 +1,17 @@
 //! Actions of producers and workers.
 
-use longshore_protocol::limits::SMALL_BYTES_MAX;
+use longshore_protocol::limits::{IDEMPOTENCY_MS_MAX, SMALL_BYTES_MAX};
 use longshore_protocol::messages::work::{
     BatchBuilder, Checkpoint, NewSettle, Order, Progress, SettleBatch, SettleBatchBuilder, Source,
     Sources, Started, Tokens,
 };
 use longshore_protocol::{
-    Backoff, Due, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path, PathSet, Role, Token,
+    Backoff, Due, Idempotency, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path,
+    PathSet, Role, Token,
 };
 use rand::RngExt;
 
-use super::client_model::RequestKind;
+use super::client_model::{LONG_KEY, RequestKind};
 use super::harness::{PublisherRun, SimulationHarness};
 use super::session::Settle;
 use crate::{Command, Poisoned};
@@ -98,6 +99,7 @@ impl SimulationHarness {
         for _ in 0..count {
             let path = self.one_of(&QUEUES).parse().expect("a path");
             let job = self.job(path, most);
+            let job = if self.once_in(3) { self.with_key(job) } else { job };
             ids.push(job.id);
             self.model.submit(&job);
             batch.push(&job);
@@ -136,6 +138,19 @@ impl SimulationHarness {
             keep_result: self.once_in(2),
         };
         NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
+    }
+
+    /// The job with an idempotency key that others have, too, and so their payload. Long keys last
+    /// longer than a run, and clients know who has them; short ones end within it.
+    fn with_key(&mut self, job: NewJob) -> NewJob {
+        let is_long = !self.once_in(4);
+        let number = self.next_job / 16;
+        let key = if is_long { format!("{LONG_KEY}{number}") } else { format!("short {number}") };
+        let for_ms = Some(if is_long { IDEMPOTENCY_MS_MAX } else { 500 });
+        let payload = key.clone().into_bytes().into();
+        let mut job = NewJob { payload, ..job };
+        job.keys_mut().idempotency = Some(Idempotency { key, for_ms });
+        job
     }
 
     // Workers.

@@ -18,7 +18,7 @@ use longshore_protocol::messages::resolver::{
     Announce, Announced, Change, Digest, FromReplica, Group, KeyHash, RequestRefusal, ToReplica,
     Write, Written,
 };
-use longshore_protocol::{Epoch, Path, PublisherId, PublisherInfo, ResolverTiming, Terms};
+use longshore_protocol::{Epoch, Homes, Path, PublisherId, PublisherInfo, ResolverTiming, Terms};
 
 use crate::directory::Client;
 use crate::write_client::ReplicaHealth;

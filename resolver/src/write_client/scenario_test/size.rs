@@ -10,10 +10,11 @@ use crate::{Cluster, ResolverServer, ServerOptions, WriteClient};
 
 /// The longest possible terms, different for each number.
 fn long_terms(n: usize) -> CheckedTerms {
-    // Each has its length in a byte, and the numbers take 24 bytes at most.
-    let home_bytes = (TERMS_BYTES_MAX - 24) / HOMES_MAX - 1;
+    // Each has its length in a byte, and the rest takes 48 bytes at most.
+    let home_bytes = (TERMS_BYTES_MAX - 48) / HOMES_MAX - 1;
     let home = |home| format!("{home:02}-{n:0width$}", width = home_bytes - 3);
-    let homes = (0..HOMES_MAX).map(home).collect();
+    let names = (0..HOMES_MAX).map(home).collect();
+    let homes = Homes::new([("/".parse().unwrap(), names)]).unwrap();
     CheckedTerms::new(Terms { homes, flags: u32::MAX, priority: u16::MAX, ..Terms::default() })
         .unwrap()
 }
