@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
 use longshore_access::{Action, Rights, Shown};
-use longshore_protocol::{Credential, Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
+use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::error::TrySendError;
@@ -245,7 +245,7 @@ impl Admission {
     ) -> Result<Link, NotAdmitted> {
         let admitted = self.admit(&handshake, &connection, peer_address);
         // Nothing after this needs the secret.
-        handshake.credential = Credential::default();
+        handshake::wipe(std::mem::take(&mut handshake.credential));
         let (welcome, slot, client, registration) = match admitted {
             Ok(admitted) => admitted,
             Err((code, reason)) => {
@@ -296,7 +296,7 @@ impl Admission {
             is_private: self.options.tls.is_some() || connection.user.is_some(),
             user: connection.user,
         };
-        let admitted = self.authorization.admit(&shown, address.ip());
+        let admitted = self.authorization.admit(&shown, address.ip(), handshake.session);
         let (client, registration) = admitted.map_err(|why| {
             let (code, identity) = match &why {
                 NotAuthorized::Access(why) if why.is_of_identity() => {

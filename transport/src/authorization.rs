@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use longshore_access::{
     AccessControl, AccessRefusal, Client, Identity, Quota, Rights, RuleHistory, Shown,
 };
+use longshore_protocol::SessionId;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -24,6 +25,8 @@ const END_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Log lines about links that were cut, in [`LOG_PERIOD`].
 const LOG_LINES_MAX: u32 = 10;
 const LOG_PERIOD: Duration = Duration::from_secs(10);
+/// Why a dead link ends before it counts as hung.
+const DISPLACED: &str = "it was silent, and its client, at its quota of links, has opened another";
 
 /// The clients of a listener and their rights.
 #[derive(Debug)]
@@ -52,6 +55,7 @@ struct Links {
 #[derive(Debug)]
 struct OpenLink {
     client: Client,
+    session: SessionId,
     rights: watch::Sender<Arc<Rights>>,
     holder: Holder,
     /// Set once the link has started.
@@ -102,6 +106,7 @@ impl Authorization {
         self: &Arc<Self>,
         shown: &Shown<'_>,
         address: IpAddr,
+        session: SessionId,
     ) -> Result<(LinkClient, Registration), NotAuthorized> {
         let client = self.control.admit(shown, now_unix_ms())?;
         let (rights, received) = watch::channel(client.rights.clone());
@@ -109,6 +114,10 @@ impl Authorization {
         let holder = Holder::of(identity.as_ref(), address);
         let mut links = self.links.lock();
         let quota = self.control.quota(identity.as_deref());
+        let dead = match links.usages.has_all_links(&holder, quota) {
+            true => links.take_silent(&holder, session),
+            false => None,
+        };
         let rate = match links.usages.begin(&holder, quota, Instant::now()) {
             Ok(rate) => rate,
             Err(why) => return Err(NotAuthorized::OverQuota { identity, why }),
@@ -124,7 +133,10 @@ impl Authorization {
                 self.wake.notify_one();
             }
         }
-        links.open.insert(number, OpenLink { client, rights, holder, link: Weak::new() });
+        let link = Weak::new();
+        links.open.insert(number, OpenLink { client, session, rights, holder, link });
+        drop(links);
+        self.cut(dead.map(|link| (link, DISPLACED.to_owned())));
         Ok((of_link, Registration { authorization: self.clone(), number }))
     }
 
@@ -201,7 +213,7 @@ impl Authorization {
         for (link, why) in links {
             if let Some(left_out) = self.log.lock().admit(Instant::now()) {
                 let peer = link.peer_address;
-                tracing::info!(%peer, %why, left_out, "a link has lost its rights");
+                tracing::info!(%peer, %why, left_out, "a link is cut");
             }
             link.end(LinkEnd::Local(why.into()));
         }
@@ -209,6 +221,26 @@ impl Authorization {
 }
 
 impl Links {
+    /// Removes a link of the session that nothing has arrived from for half its time to hang: its
+    /// client opens another because it has lost this one.
+    fn take_silent(&mut self, holder: &Holder, session: SessionId) -> Option<Arc<Shared>> {
+        let of_session =
+            self.open.iter().filter(|(_, open)| open.session == session && open.holder == *holder);
+        let (number, link) = of_session
+            .filter_map(|(number, open)| Some((*number, open.link.upgrade()?)))
+            .find(|(_, link)| link.is_silent_for(link.timing.hang / 2))?;
+        self.remove(number);
+        Some(link)
+    }
+
+    fn remove(&mut self, number: u64) {
+        let Some(open) = self.open.remove(&number) else { return };
+        self.usages.end(&open.holder);
+        if let Some(end) = open.client.end_unix_ms() {
+            self.ends.remove(&(end, number));
+        }
+    }
+
     /// Checks one link, as [`OpenLink::check`] does, and when it is to be checked again.
     fn check(
         &mut self,
@@ -310,12 +342,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut links = self.authorization.links.lock();
-        let Some(open) = links.open.remove(&self.number) else { return };
-        links.usages.end(&open.holder);
-        if let Some(end) = open.client.end_unix_ms() {
-            links.ends.remove(&(end, self.number));
-        }
+        self.authorization.links.lock().remove(self.number);
     }
 }
 

@@ -9,8 +9,10 @@ use longshore_protocol::frame::FRAME_HEADER_BYTES;
 use longshore_protocol::handshake::MAGIC;
 use longshore_protocol::limits::{HANDSHAKE_FRAME_BYTES_MAX, REASON_BYTES_MAX};
 use longshore_protocol::{
-    Decode, Encode, FrameWriter, Handshake, HandshakeAnswer, HandshakeRefusal, Reader, WireError,
+    Credential, Decode, Encode, FrameWriter, Handshake, HandshakeAnswer, HandshakeRefusal, Reader,
+    WireError,
 };
+use zeroize::Zeroize as _;
 
 use crate::socket::Connection;
 
@@ -42,6 +44,14 @@ pub(crate) async fn read_handshake(
     connection: &mut Connection,
 ) -> Result<Handshake, HandshakeError> {
     Ok(Handshake::decode(&mut Reader::new(read(connection).await?))?)
+}
+
+/// Overwrites the credential of a handshake that was read: nobody else has its bytes, which are a
+/// part of those that arrived.
+pub(crate) fn wipe(credential: Credential) -> Option<BytesMut> {
+    let mut bytes = credential.0.try_into_mut().ok()?;
+    bytes.as_mut().zeroize();
+    Some(bytes)
 }
 
 /// Answers a handshake.
@@ -111,4 +121,25 @@ async fn read_exact(connection: &mut Connection, length: usize) -> Result<Bytes,
         }
     }
     Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::{LinkTiming, Role, SessionId};
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_overwritten_where_it_arrived() {
+        let credential = Credential(Bytes::from_static(b"secret"));
+        let sent = Handshake::new(Role::Worker, SessionId([1; 16]), "worker", LinkTiming::WORK);
+        let sent = encoded(&Handshake { credential, ..sent });
+        let arrived = BytesMut::from(&sent[MAGIC.len() + FRAME_HEADER_BYTES..]).freeze();
+        let place = arrived.as_ptr_range();
+        let read = Handshake::decode(&mut Reader::new(arrived)).unwrap();
+        assert_eq!(read.credential.0, "secret");
+        assert!(place.contains(&read.credential.0.as_ptr()), "a copy would leave what arrived");
+        assert_eq!(wipe(read.credential).unwrap(), [0; 6][..]);
+        assert_eq!(wipe(Credential::default()).map_or(0, |bytes| bytes.len()), 0);
+    }
 }

@@ -23,7 +23,7 @@ use crate::link_end::LinkEnd;
 use crate::liveness::{Liveness, LivenessAction};
 use crate::oldest_command::OldestCommand;
 use crate::sender::SendError;
-use crate::socket::{Activity, try_write};
+use crate::socket::{Activity, has_unread, try_write};
 use crate::write_stalls::WriteStalls;
 
 /// The longest frame, in bytes, that `send` writes itself; longer ones are worth another core.
@@ -110,6 +110,11 @@ pub(crate) enum Task {
 }
 
 impl Shared {
+    /// Whether nothing has arrived for that long, read or not.
+    pub(crate) fn is_silent_for(&self, silence: Duration) -> bool {
+        self.activity.received_at().elapsed() >= silence && !has_unread(&self.raw)
+    }
+
     pub(crate) fn new(
         raw: Arc<OwnedWriteHalf>,
         activity: Arc<Activity>,

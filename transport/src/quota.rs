@@ -86,6 +86,11 @@ impl Usages {
         Ok(usage.rate.clone())
     }
 
+    /// True if a client may have no further link.
+    pub(crate) fn has_all_links(&self, holder: &Holder, quota: Quota) -> bool {
+        quota.links_max().is_some_and(|(most, _)| self.links(holder) as u64 >= most)
+    }
+
     /// The links of a client.
     pub(crate) fn links(&self, holder: &Holder) -> usize {
         self.0.get(holder).map_or(0, |usage| usage.links as usize)

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use longshore_access::{
     AccessControl, Action, Policy, Rights, SECRET_RANDOM_BYTES, Secret, Token, Tokens,
 };
-use longshore_protocol::{Credential, FrameWriter, Handshake, HandshakeRefusal, Path};
+use longshore_protocol::{
+    Credential, FrameWriter, Handshake, HandshakeRefusal, LinkTiming, Path, SessionId,
+};
 use longshore_transport::{DialError, Link, LinkEnd, Listener, ListenerOptions, dial};
 
 use crate::common::pem::Pem;
@@ -187,7 +189,8 @@ async fn a_client_has_the_links_of_its_quota_and_others_have_theirs() {
     let mut listener = secured(&pem, &control, Some(&pem)).await;
     let (at, own) = (listener.local_address(), pem.dialling(None, Some(&pem)));
     let first = link_of_certificate(&mut listener, at, &with_secret(&secret(1)), &own).await;
-    let over = async || soon(dial(at, &with_secret(&secret(1)), &own)).await;
+    let other_session = Handshake { session: SessionId([2; 16]), ..with_secret(&secret(1)) };
+    let over = async || soon(dial(at, &other_session, &own)).await;
     let (code, reason) = refused(over().await);
     assert_eq!(code, HandshakeRefusal::Busy);
     assert!(reason.contains("token:shop: it has 1 links, its quota"), "{reason}");
@@ -206,6 +209,36 @@ async fn a_client_has_the_links_of_its_quota_and_others_have_theirs() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn at_its_quota_a_client_displaces_a_dead_link_of_its_session() {
+    let rules = "[[allow]]\nwho = [\"anonymous\"]\ndo = [\"*\"]\npaths = [\"/**\"]\n\
+                 [[quota]]\nwho = [\"anonymous\"]\nlinks = 1\n";
+    let access_control = AccessControl::new(Some(Policy::parse(rules).unwrap()), None);
+    let hang = Duration::from_secs(4);
+    let timing = LinkTiming { heartbeat: Duration::from_millis(100), hang };
+    let mut listener = listener(ListenerOptions { access_control, timing, ..listening() }).await;
+    let at = listener.local_address();
+    // It sends nothing any more, and does not close.
+    let began = Instant::now();
+    let _dead = raw_dialler(at, timing).await;
+    let mut first = soon(listener.accept()).await.split().1;
+    let again = async || soon(dial(at, &handshake(), &dialling())).await;
+    let early = again().await;
+    if began.elapsed() < hang / 2 {
+        assert_eq!(refused(early).0, HandshakeRefusal::Busy);
+    }
+    tokio::time::sleep(hang / 2).await;
+    let stranger = Handshake { session: SessionId([2; 16]), ..handshake() };
+    let stranger = soon(dial(at, &stranger, &dialling())).await;
+    let again = again().await;
+    let end = soon(first.recv()).await.unwrap_err();
+    if began.elapsed() < hang {
+        assert_eq!(refused(stranger).0, HandshakeRefusal::Busy);
+        again.unwrap();
+        assert!(matches!(&end, LinkEnd::Local(why) if why.contains("has opened another")), "{end}");
+    }
 }
 
 #[tokio::test]
