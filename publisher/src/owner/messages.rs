@@ -107,16 +107,17 @@ impl Owner {
             let denied = denied.to_string();
             self.log_denied(link, Action::Enqueue, "no job may be enqueued there", || denied);
         }
-        let refused = batch.paths.iter().map(is_denied);
-        // Not only new jobs: a client learns nothing about keys at such a path.
-        let (state, mut refused) = (self.store.state(), refused.collect::<Vec<_>>());
-        let is_whole = !refused.contains(&false) && !state.is_draining();
+        let state = self.store.state();
+        let is_whole = batch.paths.iter().all(is_denied) && !state.is_draining();
         if is_whole && !state.has_any_of(&batch) {
             return Err(Refusal::Forbidden);
         }
-        let mut refused = refused.drain(..);
+        let is_new =
+            |entry: &BatchEntry| is_denied(&batch.paths[entry.path]) && !state.has_id_of(entry);
+        // Not only new jobs: a client learns nothing about keys at such a path.
         batch
-            .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, |_| refused.next().unwrap_or(false))
+            .with_jobs_refused(FORBIDDEN_PLACEHOLDER_PATH, is_new)
+            .and_then(|batch| batch.with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, is_denied))
             .ok_or(Refusal::Forbidden)
     }
 

@@ -170,13 +170,17 @@ async fn a_full_quota_hides_no_other_refusal() {
     let forbidden = EnqueueOutcome::Refused(Refusal::Forbidden);
     assert_eq!(enqueue(&mut client, [job_in("/jobs/secret", 40, MIB)]).await, [forbidden]);
     assert_eq!(enqueue(&mut client, [job(41, MIB)]).await, [OVER]);
+    // Nor if its refusals differ.
+    let both = [job_in("/jobs/secret", 42, MIB), job(43, MIB)];
+    assert_eq!(enqueue(&mut client, both).await, [forbidden, OVER]);
     assert!(client.status().await.written_bytes - written_before < MIB as u64);
     client.ask(Request::Drain { draining: true }).await;
     let draining = client.enqueue([job(30, 4)]).await;
     assert_eq!(draining.outcome, Err(BatchRefusal::Draining));
     stop.send(()).unwrap();
     serving.await.unwrap().unwrap();
-    drop((live, audit));
+    drop(live);
+    audit.close();
     // Nor does it use up the audit log's records of the client.
     let audited = std::fs::read_to_string(&audit_file).unwrap();
     assert!(audited.contains("/jobs/secret") && !audited.contains("OverQuota"), "{audited}");

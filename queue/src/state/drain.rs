@@ -36,10 +36,15 @@ impl State {
         batch.entries().all(|entry| self.knows(batch, &entry))
     }
 
+    /// Whether a job of that id exists here.
+    pub fn has_id_of(&self, entry: &BatchEntry) -> bool {
+        entry.head.as_ref().is_ok_and(|head| self.rows.find(&head.id).is_some())
+    }
+
     /// Whether a job of the batch exists here, by its id or its idempotency key: it is no new one.
     pub fn knows(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
         let Ok(head) = &entry.head else { return false };
-        self.rows.find(&head.id).is_some()
+        self.has_id_of(entry)
             || matches!(self.find_key(&batch.paths[entry.path], head), KeyUse::Known(_))
     }
 }

@@ -248,8 +248,8 @@ impl EnqueueBatch {
     }
 
     /// Returns the batch with `placeholder` instead of the path of every job for which `is_refused`
-    /// returns true, which is asked for each once, in order. `None` if the batch would become too
-    /// long.
+    /// returns true, which is asked for each once, in order. Of such a job only the id remains:
+    /// nobody reads the rest. `None` if the batch would become too long.
     pub fn with_jobs_refused(
         &self,
         placeholder: &str,
@@ -257,16 +257,29 @@ impl EnqueueBatch {
     ) -> Option<EnqueueBatch> {
         let mut paths = self.paths.clone();
         let replaced = paths.len() as u64;
-        paths.push(Path::new(placeholder).ok()?);
+        let placeholder = Path::new(placeholder).ok()?;
+        paths.push(placeholder.clone());
+        let mut bare = FrameWriter::new();
         let mut out = FrameWriter::with_capacity(64);
         out.u64(self.sequence);
         out.u8(if self.atomic { ATOMIC } else { 0 });
         paths.encode(&mut out);
         out.u64(self.count as u64);
         for entry in self.entries() {
-            let path = if is_refused(&entry) { replaced } else { entry.path as u64 };
+            if is_refused(&entry) {
+                bare.clear();
+                // One that does not decode remains so.
+                if let Ok(head) = entry.head {
+                    let job = NewJob::new(placeholder.clone(), head.id, Bytes::new());
+                    job.encode_entry_head(&mut bare);
+                }
+                out.u64(bare.body_len() as u64);
+                out.u64(replaced);
+                out.put(bare.small_body());
+                continue;
+            }
             out.u64(u64::from(entry.length));
-            out.u64(path);
+            out.u64(entry.path as u64);
             let at = entry.at as usize;
             out.put_shared(self.body.slice(at..at + entry.length as usize));
         }
@@ -352,5 +365,30 @@ mod tests {
                 assert_eq!(bytes(&batch, &before), bytes(&replaced, &after));
             }
         }
+    }
+
+    #[test]
+    fn of_a_refused_job_only_the_id_remains() {
+        let mut batch = BatchBuilder::new();
+        for n in 0..3 {
+            let payload = Bytes::from(vec![n; 100_000]);
+            batch.push(&NewJob::new(Path::new("/a").unwrap(), JobId([n; 16]), payload));
+        }
+        let batch = batch.seal(false).to_batch(7).unwrap();
+        // The last has flags that no version has.
+        let mut body = batch.body().to_vec();
+        body[batch.entries().last().unwrap().at as usize + 16] = 0xff;
+        let batch = EnqueueBatch::decode(body.into()).unwrap();
+        let mut refused = [false, true, true].into_iter();
+        let replaced = batch
+            .with_jobs_refused(OVER_QUOTA_PLACEHOLDER_PATH, |_| refused.next().unwrap())
+            .unwrap();
+        let entries: Vec<BatchEntry> = replaced.entries().collect();
+        let [kept, bare, broken] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(replaced.paths[bare.path].as_str(), OVER_QUOTA_PLACEHOLDER_PATH);
+        // The id, no flags, and the checksum of nothing.
+        assert_eq!((bare.length, bare.head.as_ref().unwrap().id), (16 + 1 + 4, JobId([1; 16])));
+        assert_eq!((kept.path, kept.length), (0, batch.entries().next().unwrap().length));
+        assert_eq!((broken.length, broken.head.is_err()), (0, true));
     }
 }
