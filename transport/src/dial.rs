@@ -109,7 +109,7 @@ pub enum DialError {
         detail: String,
     },
     /// The server answered with a refusal.
-    #[error("{address} refused the link: {reason}")]
+    #[error("{address} {}: {reason}", refuses(*.code))]
     Refused {
         /// The dialled address.
         address: Address,
@@ -142,6 +142,14 @@ pub enum DialError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// What the server refuses: a client that needs another identity, or another policy, or the link.
+fn refuses(code: HandshakeRefusal) -> &'static str {
+    match code {
+        HandshakeRefusal::Unauthenticated | HandshakeRefusal::Forbidden => "refuses this client",
+        _ => "refused the link",
+    }
 }
 
 /// The reason for each address; the reasons of IP addresses do not name the host they belong to.

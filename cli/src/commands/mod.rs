@@ -64,7 +64,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::access_rules::AccessRules;
-use crate::arguments::{self, Command, Directory, DirectoryAction, ValueAction};
+use crate::arguments::{self, Command, CommandKind, Directory, DirectoryAction, ValueAction};
 use crate::completion;
 use crate::config::{Config, ConfigOverrides, Problem, Setting};
 use crate::deadline::Deadline;
@@ -168,30 +168,48 @@ fn prober(mut cluster: Cluster) -> ReadClient {
     ReadClient::builder().name("longshore").connect(cluster)
 }
 
-/// Returns an error with each replica's reason if none answers. Never returns once one has.
+/// Asks each replica for its status; none if one answers, or else each replica's reason.
+async fn reasons(client: &ReadClient) -> Option<Vec<(String, String)>> {
+    let replicas = client.replica_status().await.into_iter();
+    replicas.map(|(replica, status)| status.err().map(|why| (replica, why))).collect()
+}
+
+/// Returns an error with each replica's reason if none answers, at once if all refuse the client:
+/// no wait changes who it is. Never returns once one has answered.
 async fn unreachable(cluster: Cluster) -> anyhow::Error {
     let (began, client) = (Instant::now(), prober(cluster));
     loop {
-        let replicas = client.replica_status().await;
-        if replicas.iter().any(|(_, status)| status.is_ok()) {
-            return std::future::pending().await;
+        let Some(replicas) = reasons(&client).await else { return std::future::pending().await };
+        if let Some(refused) = refused_by_all(&replicas) {
+            return refused;
         }
         if began.elapsed() >= CONNECT_FOR {
-            let why = replicas.into_iter().map(|(replica, status)| {
-                format!("\n  {replica}: {}", status.err().unwrap_or_default())
-            });
-            let why = why.collect::<String>();
-            let hint = resolver_hint(&why);
-            let message = format!("no replica of the resolver can be reached:{why}");
-            return Failure::new(FailureKind::Unreachable, message).with_hint(hint).into();
+            return no_replica("can be reached", &replicas);
         }
         tokio::time::sleep(CONNECT_RETRY).await;
     }
 }
 
+/// In the reason of a replica that needs another identity, or another policy.
+const CLIENT_REFUSED: &str = "refuses this client";
+
+/// The error of a client whom every replica refuses.
+fn refused_by_all(replicas: &[(String, String)]) -> Option<anyhow::Error> {
+    let all = !replicas.is_empty() && replicas.iter().all(|(_, why)| why.contains(CLIENT_REFUSED));
+    all.then(|| no_replica("accepts this client", replicas))
+}
+
+fn no_replica(does: &str, replicas: &[(String, String)]) -> anyhow::Error {
+    let why: String =
+        replicas.iter().map(|(replica, why)| format!("\n  {replica}: {why}")).collect();
+    let hint = resolver_hint(&why);
+    let message = format!("no replica of the resolver {does}:{why}");
+    Failure::new(FailureKind::Unreachable, message).with_hint(hint).into()
+}
+
 /// The remedy for replicas that cannot be reached for this reason.
 fn resolver_hint(why: &str) -> &'static str {
-    match why.contains("TLS") || why.contains("refused the link") {
+    match why.contains("TLS") || why.contains("refused the link") || why.contains(CLIENT_REFUSED) {
         true => {
             "--tls-ca FILE names who signs the servers' certificates; --tls-certificate and \
              --tls-key, or --token-file, who this client is"
@@ -204,20 +222,23 @@ fn resolver_hint(why: &str) -> &'static str {
 const SILENT_WAIT_MAX: Duration = Duration::from_millis(750);
 
 /// Prints once what a command waits for, if no replica answers. The command itself continues with
-/// its own timeout.
-async fn report_wait_for_resolver(cluster: Cluster) {
+/// its own timeout; but one that is no service ends with the error that this returns if every
+/// replica refuses the client.
+async fn report_wait_for_resolver(cluster: Cluster, is_service: bool) -> anyhow::Error {
     tokio::time::sleep(SILENT_WAIT_MAX).await;
-    let replicas = prober(cluster).replica_status().await;
-    if replicas.iter().any(|(_, status)| status.is_ok()) {
-        return;
+    let replicas = reasons(&prober(cluster)).await.unwrap_or_default();
+    if let Some(refused) = refused_by_all(&replicas).filter(|_| !is_service) {
+        return refused;
     }
     let mut all = String::new();
-    for (replica, status) in replicas {
-        let why = status.err().unwrap_or_default();
+    for (replica, why) in replicas {
         report!("waiting for the resolver at {replica}: {why}");
         all += &why;
     }
-    report!("{}", resolver_hint(&all));
+    if !all.is_empty() {
+        report!("{}", resolver_hint(&all));
+    }
+    std::future::pending().await
 }
 
 /// Runs one command.
@@ -227,9 +248,9 @@ pub(crate) async fn run(command: Command, mut context: Context) -> anyhow::Resul
     let unreachable = unreachable(context.cluster());
     tokio::spawn(context.tls.clone().keep_fresh());
     tokio::spawn(context.rules.clone().keep_fresh());
-    if command.waits_for_resolver() {
-        tokio::spawn(report_wait_for_resolver(context.cluster()));
-    }
+    let waits_for_resolver = command.waits_for_resolver();
+    let is_service = command.kind() == CommandKind::Service;
+    let refused = report_wait_for_resolver(context.cluster(), is_service);
     let deadline = context.deadline.clone();
     let changes = command.changes();
     // It stops reading and reports what was acknowledged.
@@ -237,6 +258,7 @@ pub(crate) async fn run(command: Command, mut context: Context) -> anyhow::Resul
     tokio::select! {
         done = Box::pin(run_command(command, context)) => done,
         why = unreachable, if fails_without_resolver => Err(why),
+        why = refused, if waits_for_resolver => Err(why),
         limit = deadline.passed(), if !stops_itself => Err(timed_out(limit, changes).into()),
     }
 }

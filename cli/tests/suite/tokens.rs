@@ -189,6 +189,29 @@ fn a_replica_admits_a_token_under_its_policy_until_it_is_revoked() {
     listed(&[]).code(3).stderr_has(&["neither a certificate nor a token"]);
     let host = ["--tls-certificate", "host.pem", "--tls-key", "host.key"];
     listed(&host).code(3).stderr_has(&["the policy allows nothing to cn:host"]);
+    // A command that would wait for replicas ends, too, and one that admits the client is enough.
+    let enqueue = |resolvers: &str| {
+        let mut command = longshore(&["enqueue", "/jobs/a", "hello", "--resolver", resolvers]);
+        command.args(["--tls-ca", "ca.pem"]).current_dir(dir);
+        run(command, b"")
+    };
+    let address = ready["address"].as_str().unwrap();
+    let refused = enqueue(address).code(3);
+    refused
+        .stderr_has(&["no replica of the resolver accepts this client", "neither a certificate"]);
+    let anyone = "[[allow]]\nwho = ['anonymous']\ndo = ['*']\npaths = ['/**']\n";
+    fs::write(at("anyone.toml"), anyone).unwrap();
+    let text = fs::read_to_string(at("server.toml")).unwrap();
+    let text = text.replace("policy.toml", "anyone.toml").replace("audit = 'audit.jsonl'\n", "");
+    fs::write(at("other.toml"), text).unwrap();
+    let run_other = ["resolver", "run", "--fresh", "--listen", "127.0.0.1:0", "--json"];
+    let mut other = longshore(&run_other);
+    other.args(["--config", "other.toml"]).current_dir(dir);
+    let other = crate::common::Service::start(other);
+    let both = format!("{address},{}", other.text("address"));
+    let mut ls = longshore(&["directory", "ls", "--resolver", &both, "--tls-ca", "ca.pem"]);
+    ls.current_dir(dir);
+    run(ls, b"").code(0);
     listed(&["--token-file", "no.token"]).code(2).stderr_has(&["no.token"]);
 
     // The operator rotates the audit log.
