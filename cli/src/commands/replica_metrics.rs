@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use longshore::protocol::SocketPath;
 use longshore::protocol::limits::NAME_BYTES_MAX;
 use longshore::values::Values;
 use longshore::values::metrics::{MetricSample, MetricSource, metrics_path, serve_metrics};
@@ -76,13 +77,17 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    open(name, listen, cluster, context, insecure, budget).await.map(Some)
+    let socket = match &context.config.resolver.listen_unix.value {
+        None => None,
+        Some(path) => Some(format!("{path}.metrics").parse()?),
+    };
+    open(name, (listen, socket), cluster, context, insecure, budget).await.map(Some)
 }
 
 /// Opens a publisher for replica metrics only.
 pub(super) async fn open(
     name: String,
-    listen: SocketAddr,
+    (listen, socket): (SocketAddr, Option<SocketPath>),
     cluster: Cluster,
     context: &Context,
     insecure: bool,
@@ -91,6 +96,8 @@ pub(super) async fn open(
     let publisher = ValuePublisher::builder()
         .name(name)
         .listen(listen)
+        .listen_unix(socket)
+        .tls_name(context.config.resolver.tls_name.value.clone())
         .tls(context.acceptor(listen)?)
         .access_control(context.rules.control.clone())
         .audit(context.audit.clone())

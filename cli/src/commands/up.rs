@@ -167,7 +167,9 @@ async fn serve_metrics(
         ReplicaMetrics::At(listen) => {
             let (name, insecure) = ("replica-up".to_owned(), resolver.insecure.value);
             let cluster = system.cluster();
-            let own = replica_metrics::open(name, listen, cluster, context, insecure, budget).await;
+            let own =
+                replica_metrics::open(name, (listen, None), cluster, context, insecure, budget)
+                    .await;
             let own = own.with_context(|| {
                 format!(
                     "cannot serve the replicas' metrics at {listen} (resolver.metrics from {}; \

@@ -145,9 +145,14 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
         }
     }
     access(config)?;
-    if publisher.tls_name.value.is_some() && config.tls.certificate.value.is_none() {
-        let what = "this says nothing without certificates; set tls.certificate, or leave it out";
-        return Err(wrong("publisher.tls_name", &publisher.tls_name, what));
+    let tls_names =
+        [("publisher.tls_name", &publisher.tls_name), ("resolver.tls_name", &resolver.tls_name)];
+    for (key, name) in tls_names {
+        if name.value.is_some() && config.tls.certificate.value.is_none() {
+            let what =
+                "this says nothing without certificates; set tls.certificate, or leave it out";
+            return Err(wrong(key, name, what));
+        }
     }
     if publisher.listen.value.ip().is_unspecified() && publisher.advertise.value.is_empty() {
         return Err(wrong(

@@ -81,6 +81,7 @@ pub(crate) struct ResolverSection {
     pub(crate) name: Key<String>,
     pub(crate) listen: Key<String>,
     pub(crate) listen_unix: Key<String>,
+    pub(crate) tls_name: Key<String>,
     pub(crate) connections_max: Key<u64>,
     pub(crate) writers_reserved: Key<u64>,
     pub(crate) tools_reserved: Key<u64>,

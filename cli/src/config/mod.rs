@@ -176,6 +176,7 @@ pub(crate) struct ResolverConfig {
     pub(crate) name: Setting<String>,
     pub(crate) listen: Setting<SocketAddr>,
     pub(crate) listen_unix: Setting<Option<SocketPath>>,
+    pub(crate) tls_name: Setting<Option<TlsName>>,
     pub(crate) connections_max: Setting<usize>,
     pub(crate) writers_reserved: Setting<usize>,
     pub(crate) tools_reserved: Setting<usize>,

@@ -38,6 +38,7 @@ impl Row {
                     "cluster",
                     "token_file",
                     "publisher.tls_name",
+                    "resolver.tls_name",
                     "publisher.listen_unix",
                     "resolver.listen_unix",
                 ]
@@ -172,11 +173,14 @@ fn of_publisher(publisher: &PublisherConfig) -> [Row; 17] {
     ]
 }
 
-fn of_resolver(resolver: &ResolverConfig) -> [Row; 11] {
+fn of_resolver(resolver: &ResolverConfig) -> [Row; 12] {
     [
         row("resolver.name", &resolver.name, |v| json!(v)),
         row("resolver.listen", &resolver.listen, |v| json!(v.to_string())),
         row("resolver.listen_unix", &resolver.listen_unix, |v| {
+            json!(v.as_ref().map(ToString::to_string))
+        }),
+        row("resolver.tls_name", &resolver.tls_name, |v| {
             json!(v.as_ref().map(ToString::to_string))
         }),
         row("resolver.connections_max", &resolver.connections_max, |v| json!(v)),

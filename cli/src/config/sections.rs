@@ -1,6 +1,5 @@
 //! The settings of each section, from the file and the defaults.
 
-use longshore::protocol::NotATlsName;
 use longshore::{Durability, FrameBudget, Limits, PublisherOptions, ResolverTiming, ServerOptions};
 
 use super::file::{PublisherSection, ResolverSection, TimingSection};
@@ -41,7 +40,7 @@ impl PublisherConfig {
             tls_name: layers.of_file(
                 "publisher.tls_name",
                 written.tls_name,
-                |text: String| text.parse().map(Some).map_err(|why: NotATlsName| why.to_string()),
+                values::tls_name,
                 None,
             ),
             paths: layers.of_file("publisher.paths", written.paths, values::paths, Vec::new()),
@@ -137,6 +136,7 @@ impl ResolverConfig {
                 values::socket_path,
                 None,
             ),
+            tls_name: layers.of_file("resolver.tls_name", written.tls_name, values::tls_name, None),
             connections_max,
             watches_max: layers.of_file(
                 "resolver.watches_max",

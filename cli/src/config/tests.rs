@@ -194,7 +194,7 @@ fn documented_configuration_parses_and_lists_every_key() {
             || row.key.starts_with("tls.")
             || row.key.starts_with("access.")
             || row.key.starts_with("publisher.defaults")
-            || row.key == "publisher.tls_name"
+            || row.key.ends_with(".tls_name")
             || row.key == "homes"
             || row.key.ends_with(".listen_unix")
             || named.iter().any(|name| row.key.ends_with(&format!(".{name}")));
@@ -343,6 +343,8 @@ fn services_that_could_not_start_are_refused_early() {
             "resolver.metrics",
             "a replica on 0.0.0.0:4790",
         ),
+        ("[publisher]\ntls_name = 'a'\n", 2, "publisher.tls_name", "nothing without certificates"),
+        ("[resolver]\ntls_name = 'a'\n", 2, "resolver.tls_name", "nothing without certificates"),
     ] {
         let case = with_file(text);
         let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();

@@ -7,7 +7,8 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use longshore::protocol::{
-    Address, AddressError, HomePattern, Homes, NotASocketPath, PathError, SocketPath, check_name,
+    Address, AddressError, HomePattern, Homes, NotASocketPath, NotATlsName, PathError, SocketPath,
+    TlsName, check_name,
 };
 use longshore::{Durability, Path, PublisherOptions};
 
@@ -294,6 +295,10 @@ fn normalised(replica: &str) -> Option<String> {
         |_| format!("{}:{port}", host.to_ascii_lowercase()),
         |address| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string(),
     ))
+}
+
+pub(super) fn tls_name(text: String) -> Result<Option<TlsName>, String> {
+    text.parse().map(Some).map_err(|why: NotATlsName| why.to_string())
 }
 
 pub(super) fn socket_path(text: String) -> Result<Option<SocketPath>, String> {

@@ -31,7 +31,7 @@ fn jobs_go_over_unix_sockets_by_the_rights_of_a_user() {
     fs::write(dir.join("policy.toml"), rules("/jobs/**")).unwrap();
     let config = format!(
         "resolvers = ['unix:{resolver}']\n[access]\npolicy = 'policy.toml'\n\
-         [resolver]\nmetrics = false\nlisten_unix = '{resolver}'\n\
+         [resolver]\nname = 'here'\nlisten_unix = '{resolver}'\n\
          [publisher]\nlisten_unix = '{publisher}'\n\
          [timing]\nretry_wait_min = '50ms'\nretry_wait_max = '300ms'\n",
         resolver = at("resolver.sock"),
@@ -68,8 +68,12 @@ fn jobs_go_over_unix_sockets_by_the_rights_of_a_user() {
         run(here(&["directory", "resolve", "/jobs/a"]), b"").code == 0
     });
 
+    // At their port, too, nobody without a name may read the metrics.
+    let metrics = ["value", "subscribe", "/sys/replicas/here", "--once", "--json"];
+    assert_eq!(run(here(&metrics), b"").code(0).json()["value"]["name"], "here");
+
     assert_eq!((publisher.stop(), replica.stop()), (0, 0));
-    for name in ["resolver.sock", "publisher.sock"] {
+    for name in ["resolver.sock", "resolver.sock.metrics", "publisher.sock"] {
         assert!(!Path::new(&at(name)).exists(), "{name} stays");
     }
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use longshore_access::AccessControl;
 use longshore_protocol::{
     Address, Epoch, LinkTiming, NameError, PublisherId, PublisherInfo, PublisherInfoError, Role,
-    check_name,
+    SocketPath, TlsName, check_name,
 };
 use longshore_resolver::{Cluster, WriteClient};
 use longshore_transport::{
     AuditLog, BindError, CONNECTIONS_MAX, FrameBudget, Listener, ListenerOptions, ServerInfo,
-    TlsAcceptor,
+    TlsAcceptor, TlsError,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -34,6 +34,7 @@ pub struct ValuePublisherBuilder {
     name: String,
     listen: SocketAddr,
     advertise: Vec<Address>,
+    tls_name: Option<TlsName>,
     usual: ValueOptions,
     listener: ListenerOptions,
 }
@@ -52,8 +53,23 @@ impl ValuePublisherBuilder {
         self
     }
 
-    /// Sets the addresses that others dial, IP addresses or host names; the listen address by
-    /// default. Required if it listens on all addresses (`0.0.0.0`).
+    /// Sets a Unix socket beside the address, without TLS: under a policy its clients are known by
+    /// their users, unless they have a token. Only root and this user may write to its folder. None
+    /// by default.
+    pub fn listen_unix(mut self, socket: impl Into<Option<SocketPath>>) -> Self {
+        self.listener.unix = socket.into();
+        self
+    }
+
+    /// Sets the host name or IP address that its certificate has, which clients then expect at any
+    /// of its addresses. By default they expect what they dial.
+    pub fn tls_name(mut self, name: impl Into<Option<TlsName>>) -> Self {
+        self.tls_name = name.into();
+        self
+    }
+
+    /// Sets the addresses that others dial, IP addresses, host names or Unix sockets; those that it
+    /// listens on by default. Required if it listens on all addresses (`0.0.0.0`).
     pub fn advertise(mut self, addresses: impl IntoIterator<Item = impl Into<Address>>) -> Self {
         self.advertise = addresses.into_iter().map(Into::into).collect();
         self
@@ -114,7 +130,7 @@ impl ValuePublisherBuilder {
         self,
         cluster: impl Into<Cluster>,
     ) -> Result<ValuePublisher, ValuePublisherError> {
-        let ValuePublisherBuilder { name, listen, advertise, usual, mut listener } = self;
+        let ValuePublisherBuilder { name, listen, advertise, tls_name, usual, mut listener } = self;
         let cluster = cluster.into();
         listener.cluster.clone_from(&cluster.access.cluster);
         check_name(&name)?;
@@ -123,7 +139,16 @@ impl ValuePublisherBuilder {
         }
         let id = PublisherId(rand::random());
         let epoch = Epoch(1);
-        PublisherInfo::new(id, epoch, name.as_str(), advertise.iter().cloned()).check()?;
+        let described = |addresses: Vec<Address>| PublisherInfo {
+            tls_name: tls_name.clone(),
+            ..PublisherInfo::new(id, epoch, name.as_str(), addresses)
+        };
+        described(advertise.clone()).check()?;
+        if let Some(name) = &tls_name {
+            let tls = listener.tls.as_ref().ok_or(TlsError::NoIdentity);
+            tls.and_then(|tls| tls.check_name(name)).map_err(ValuePublisherError::BadTlsName)?;
+        }
+        let unix = listener.unix.clone().map(Address::Unix);
         let info = ServerInfo {
             instance: id.0,
             epoch: epoch.0,
@@ -132,8 +157,10 @@ impl ValuePublisherBuilder {
         };
         let listener = Listener::bind(listen, info, listener).await?;
         let address = listener.local_address();
-        let addresses = if advertise.is_empty() { vec![address.into()] } else { advertise };
-        let info = PublisherInfo::new(id, epoch, name, addresses);
+        let info = described(match advertise.is_empty() {
+            true => [address.into()].into_iter().chain(unix).collect(),
+            false => advertise,
+        });
         let client = WriteClient::connect(cluster, info.clone());
         let names = Arc::new(PathKinds::default());
         let values = Values::new(ValueRegistry::new(Some(client.clone()), names, None, usual));
@@ -168,6 +195,9 @@ pub enum ValuePublisherError {
     /// It advertises more than replicas accept.
     #[error("the publisher: {0}")]
     BadInfo(#[from] PublisherInfoError),
+    /// Its certificate does not have the name, or there is none.
+    #[error("tls_name: {0}")]
+    BadTlsName(#[source] TlsError),
 }
 
 /// A publisher of values only. It serves from [`ValuePublisher::connect`] until
@@ -199,6 +229,7 @@ impl ValuePublisher {
             name: "values".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             advertise: Vec::new(),
+            tls_name: None,
             usual: ValueOptions::default(),
             listener: ListenerOptions {
                 value_timing: LinkTiming::VALUES,

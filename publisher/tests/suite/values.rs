@@ -5,16 +5,18 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::client::{A_WHILE, Client, LONG};
+use crate::pem::Pem;
 use longshore_protocol::messages::values::*;
 use longshore_protocol::messages::work::{Answer, Request};
 use longshore_protocol::{
     EnqueueOutcome, FrameWriter, Handshake, JobId, LinkTiming, Messages, NewJob, Path,
-    QueueSettings, Refusal, Role, SessionId, Value,
+    QueueSettings, Refusal, Role, SessionId, SocketPath, TlsName, Value,
 };
 use longshore_publisher::{
     PublishError, Published, Publisher, PublisherOptions, UpdateError, ValuePublisher,
+    ValuePublisherError,
 };
-use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial};
+use longshore_transport::{LinkOptions, LinkReceiver, LinkSender, dial, dial_unix};
 use tokio::time::timeout;
 
 fn path(text: &str) -> Path {
@@ -441,4 +443,26 @@ async fn stopped_value_subscriber_does_not_affect_work_links() {
     assert_eq!(value.subscribers(), 1, "it is behind and still subscribed");
     stop.send(()).unwrap();
     timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_publisher_of_values_has_a_socket_and_the_name_of_its_certificate() {
+    let (pem, dir) = (Pem::new(), tempfile::tempdir().unwrap());
+    let socket: SocketPath = dir.path().join("a.sock").to_str().unwrap().parse().unwrap();
+    let named = |name: &str| {
+        let name: TlsName = name.parse().unwrap();
+        ValuePublisher::builder().tls_name(name).listen_unix(socket.clone())
+    };
+    let error = named("127.0.0.1").connect("").await.unwrap_err();
+    assert!(matches!(error, ValuePublisherError::BadTlsName(_)), "{error}");
+    let tls = pem.acceptor(None);
+    let error = named("elsewhere.example").tls(tls.clone()).connect("").await.unwrap_err();
+    assert!(matches!(error, ValuePublisherError::BadTlsName(_)), "{error}");
+    let publisher = named("longshore.test").tls(tls).connect("").await.unwrap();
+    // As it registers.
+    let shown = format!("{publisher:?}");
+    assert!(shown.contains("longshore.test") && shown.contains(socket.as_str()), "{shown}");
+    let handshake = Handshake::new(Role::Values, SessionId([7; 16]), "f", LinkTiming::VALUES);
+    dial_unix(&socket, &handshake, &LinkOptions::default()).await.unwrap();
+    publisher.stop().await;
 }
