@@ -99,6 +99,15 @@ impl<J> Enqueue<'_, J> {
         self.set(|job| job.keys_mut().idempotency = Some(key))
     }
 
+    /// Gives the job an order key of 1 to 80 bytes: jobs of its queue with the same key run one at
+    /// a time, in the order in which they were enqueued. A job that retries or snoozes keeps the
+    /// others waiting; a dead one lets the next go on, unless the queue's
+    /// [`dead_blocks_order`](longshore_protocol::QueueSettings::dead_blocks_order) says otherwise.
+    /// The path needs one publisher, or one home.
+    pub fn order_key(self, key: impl Into<String>) -> Self {
+        self.set(|job| job.keys_mut().order = Some(key.into()))
+    }
+
     /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock
     /// changes have no effect. Replaces `run_at`.
     pub fn delay(self, delay: Duration) -> Self {

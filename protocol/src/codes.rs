@@ -65,10 +65,10 @@ codes! {
         /// The idempotency key belongs to a job of the queue with another payload. Use a new key.
         KeyConflict = 16, "KeyConflict: the idempotency key belongs to a job of this queue with \
                            another payload; make a new key";
-        /// The publisher's idempotency keys take 256 MiB of memory. Try again when some have
+        /// The publisher's keys take 256 MiB of memory. Try again when some have
         /// ended.
-        KeysFull = 17, "KeysFull: the publisher's idempotency keys have reached their memory \
-                        limit; let keys last less long, and try again once some have ended";
+        KeysFull = 17, "KeysFull: the publisher's keys have reached their memory limit; use fewer, \
+                        let idempotency keys last less long, and try again once some have ended";
         /// The job has keys, and this publisher declares another one as the home of the path. A
         /// producer resolves the path again and sends the job there.
         NotHome = 18, "NotHome: the job has keys, and this publisher declares another one as the \
@@ -190,6 +190,8 @@ codes! {
         Prepared = 7, "prepared";
         /// No attempt had begun by its expiry time.
         Expired = 8, "expired";
+        /// Due, and waiting for other jobs: for the turn of its order key.
+        Blocked = 9, "blocked";
     }
 }
 
@@ -298,5 +300,9 @@ codes! {
         Forgotten = 17, "forgotten";
         /// Its entry could not be read back.
         Damaged = 18, "damaged";
+        /// An older job of its order key came due before it was delivered: its turn went back.
+        Blocked = 19, "blocked";
+        /// The turn of its order key came.
+        Unblocked = 20, "unblocked";
     }
 }

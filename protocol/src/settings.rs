@@ -30,6 +30,9 @@ pub struct QueueSettings {
     /// How long dead letters stay, in milliseconds; 0 to delete them at once. At most 100 years.
     /// 180 days by default.
     pub keep_dead_ms: Option<u64>,
+    /// Whether a dead letter keeps the turn of its order key until it is revived or dropped. False
+    /// by default: the next job of the key goes on. Applies to jobs that die from then on.
+    pub dead_blocks_order: Option<bool>,
 }
 
 impl QueueSettings {
@@ -52,6 +55,7 @@ impl QueueSettings {
         take(&mut self.keep_ms, &changes.keep_ms);
         take(&mut self.keep_jobs, &changes.keep_jobs);
         take(&mut self.keep_dead_ms, &changes.keep_dead_ms);
+        take(&mut self.dead_blocks_order, &changes.dead_blocks_order);
     }
 }
 
@@ -66,6 +70,7 @@ impl Encode for QueueSettings {
             4 => self.keep_ms,
             5 => self.keep_jobs,
             6 => self.keep_dead_ms,
+            7 => self.dead_blocks_order,
         }
     }
 }
@@ -81,6 +86,7 @@ impl Decode for QueueSettings {
             4 => keep_ms: |r| at_most(r, "keep in milliseconds", WAIT_MS_MAX),
             5 => keep_jobs: |r| at_most(r, "jobs to keep", KEEP_JOBS_MAX),
             6 => keep_dead_ms: |r| at_most(r, "keep of dead letters in milliseconds", WAIT_MS_MAX),
+            7 => dead_blocks_order: bool::decode,
         }
         Ok(QueueSettings {
             max_attempts,
@@ -90,6 +96,7 @@ impl Decode for QueueSettings {
             keep_ms,
             keep_jobs,
             keep_dead_ms,
+            dead_blocks_order,
         })
     }
 }

@@ -59,7 +59,9 @@ rules! {
     answer_bytes = 512 * 1024 * 1024;
     /// Most bytes of memory for idempotency keys, of which each takes 160: 1,677,721 keys. A job
     /// with one more is `KeysFull`.
-    idempotency_bytes = 256 * 1024 * 1024;
+    key_bytes = 256 * 1024 * 1024;
+    /// Most order keys of jobs that exist; a job with one more is `KeysFull`.
+    order_keys = 1_000_000;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.

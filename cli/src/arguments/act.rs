@@ -284,6 +284,9 @@ pub(crate) struct Settings {
     /// How long dead letters are retained; 0s for not at all
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     keep_dead: Option<Duration>,
+    /// Whether a dead letter keeps the jobs of its order key waiting until it is revived or dropped
+    #[arg(long, value_name = "true|false")]
+    dead_blocks_order: Option<bool>,
 }
 
 impl Settings {
@@ -300,6 +303,7 @@ impl Settings {
             keep_ms: ms(self.keep, "keep")?,
             keep_jobs: self.keep_jobs,
             keep_dead_ms: ms(self.keep_dead, "keep-dead")?,
+            dead_blocks_order: self.dead_blocks_order,
         })
     }
 }

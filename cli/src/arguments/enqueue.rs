@@ -28,7 +28,7 @@ pub(crate) struct Enqueue {
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
-    /// "idempotency_for", "priority", "delay", "at", "expires", "max_attempts", "lease",
+    /// "idempotency_for", "order_key", "priority", "delay", "at", "expires", "max_attempts", "lease",
     /// "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
@@ -51,6 +51,9 @@ pub(crate) struct Enqueue {
         requires = "idempotency_key"
     )]
     pub(crate) idempotency_for: Option<Duration>,
+    /// Jobs of a queue with the same key, of 1 to 80 bytes, run one at a time, in order
+    #[arg(long, value_name = "KEY")]
+    pub(crate) order_key: Option<String>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -37,6 +37,8 @@ pub(crate) enum State {
     Scheduled,
     /// Waits for the next attempt
     Retrying,
+    /// Due, and waiting for other jobs
+    Blocked,
     Ready,
     Running,
     Completed,
@@ -61,6 +63,7 @@ impl From<State> for JobState {
         match state {
             State::Prepared => JobState::Prepared,
             State::Scheduled | State::Retrying => JobState::Scheduled,
+            State::Blocked => JobState::Blocked,
             State::Ready => JobState::Ready,
             State::Running => JobState::Running,
             State::Completed => JobState::Completed,

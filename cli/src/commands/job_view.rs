@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use longshore::protocol::JobError;
-use longshore::protocol::messages::work::{AttemptInfo, CheckpointInfo, JobInfo, ProgressInfo};
+use longshore::protocol::messages::work::{
+    AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, ProgressInfo,
+};
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
 
@@ -43,6 +45,7 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     put("ended_at", json!(job.ended_at.map(show_timestamp)));
     put("token", json!(job.token.map(|token| token.0)));
     put("worker", json!(job.worker));
+    put("blocked", job.blocked.as_ref().map(blocked_json).into());
     put("death", json!(job.death.map(|death| death.to_string())));
     if let Some(error) = last_error(job) {
         put("error", json!({ "kind": error.kind, "message": error.message }));
@@ -179,10 +182,26 @@ fn outcome(job: &JobInfo) -> String {
             [due, error].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
         JobState::Prepared => "waits for longshore confirm".to_owned(),
+        JobState::Blocked => job.blocked.as_ref().map(shown_blocked).unwrap_or_default(),
         JobState::Ready if was_revived(job) => {
             error.map(|error| format!("revived after {error}")).unwrap_or_default()
         }
         JobState::Ready | JobState::Cancelled | JobState::Expired => error.unwrap_or_default(),
+    }
+}
+
+fn blocked_json(by: &BlockedBy) -> Value {
+    match by {
+        BlockedBy::Order { key, job } => json!({ "order_key": key, "job": job.to_string() }),
+    }
+}
+
+/// What a blocked job waits for.
+pub(super) fn shown_blocked(by: &BlockedBy) -> String {
+    match by {
+        BlockedBy::Order { key, job } => {
+            format!("its order key {} is at job {job}", shown(key.as_bytes(), CELL_CHARS))
+        }
     }
 }
 

@@ -61,7 +61,7 @@ async fn list(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()>
 /// Jobs that have yet to run.
 fn waiting(queue: &QueueStat) -> u64 {
     let counts = &queue.counts;
-    counts.prepared + counts.scheduled + counts.retrying + counts.ready
+    counts.prepared + counts.scheduled + counts.retrying + counts.blocked + counts.ready
 }
 
 fn takes(queue: &QueueStat) -> &'static str {
@@ -193,11 +193,12 @@ pub(crate) fn settings_json(settings: &QueueSettings) -> Value {
     put("keep_ms", settings.keep_ms.map(Value::from));
     put("keep_jobs", settings.keep_jobs.map(Value::from));
     put("keep_dead_ms", settings.keep_dead_ms.map(Value::from));
+    put("dead_blocks_order", settings.dead_blocks_order.map(Value::from));
     Value::Object(value)
 }
 
 /// Each setting: its name, its value, and whether the queue sets it.
-fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
+fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 8] {
     let duration = |ms: u64| show_duration(Duration::from_millis(ms));
     let run = |ms: u64| if ms == 0 { "no limit".to_owned() } else { duration(ms) };
     let QueueSettings {
@@ -208,6 +209,7 @@ fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
         keep_ms,
         keep_jobs,
         keep_dead_ms,
+        dead_blocks_order,
     } = settings;
     let lease = u64::from(lease_ms.unwrap_or(JobOptions::LEASE_MS));
     let policy = backoff.clone().unwrap_or_else(Backoff::default);
@@ -230,6 +232,11 @@ fn rows(settings: &QueueSettings) -> [(&'static str, String, bool); 7] {
             "keep-dead",
             duration(keep_dead_ms.unwrap_or(QueueSettings::KEEP_DEAD_MS)),
             keep_dead_ms.is_some(),
+        ),
+        (
+            "dead-blocks-order",
+            dead_blocks_order.unwrap_or(false).to_string(),
+            dead_blocks_order.is_some(),
         ),
     ]
 }

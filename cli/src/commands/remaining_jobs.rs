@@ -47,12 +47,13 @@ impl RemainingJobs {
         self.counts.completed + self.counts.cancelled + self.counts.expired
     }
 
-    fn open_by_state(&self) -> [(&'static str, u64); 5] {
+    fn open_by_state(&self) -> [(&'static str, u64); 6] {
         let counts = &self.counts;
         [
             ("prepared", counts.prepared),
             ("scheduled", counts.scheduled),
             ("retrying", counts.retrying),
+            ("blocked", counts.blocked),
             ("ready", counts.ready),
             ("running", counts.running),
         ]

@@ -114,6 +114,7 @@ impl Row<'_> {
 fn table(rows: &[Row<'_>]) -> Table {
     let any = |count: fn(&QueueStat) -> u64| rows.iter().any(|row| count(row.queue) > 0);
     let (prepared, expired) = (any(|q| q.counts.prepared), any(|q| q.counts.expired));
+    let blocked = any(|q| q.counts.blocked);
     let paused = rows.iter().any(|row| !row.queue.paused_by.is_empty());
     let closed = rows.iter().any(|row| !row.queue.closed_by.is_empty());
     let mut columns: Vec<Column> = vec![
@@ -127,6 +128,9 @@ fn table(rows: &[Row<'_>]) -> Table {
     ];
     if expired {
         columns.push(("expired", |r| grouped(r.queue.counts.expired)));
+    }
+    if blocked {
+        columns.push(("blocked", |r| grouped(r.queue.counts.blocked)));
     }
     if prepared {
         columns.insert(0, ("prepared", |r| grouped(r.queue.counts.prepared)));
@@ -166,6 +170,7 @@ fn queue_json(&Row { queue, workers }: &Row<'_>) -> Value {
         "ready": counts.ready, "running": counts.running, "retrying": counts.retrying,
         "scheduled": counts.scheduled, "completed": counts.completed, "dead": counts.dead,
         "cancelled": counts.cancelled, "prepared": counts.prepared, "expired": counts.expired,
+        "blocked": counts.blocked,
         "oldest_ready_ms": queue.oldest_ready_ms,
         "enqueued_ever": queue.enqueued, "completed_ever": queue.completed,
         "failed_ever": queue.failed, "redelivered_ever": queue.redelivered,

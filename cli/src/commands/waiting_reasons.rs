@@ -5,12 +5,15 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
-use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery, PublisherStatus, Room};
+use longshore::protocol::messages::work::{
+    BlockedBy, Filter, JobInfo, JobsQuery, PublisherStatus, Room,
+};
 use longshore::{Due, FoundJob, Glob, JobLocator, JobState, QueueStat, Queues};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::Context;
+use super::job_view::shown_blocked;
 use super::workers::{self, WorkerList};
 use crate::output::{counted, jobs, shell_word};
 use crate::time::{show_duration, show_timestamp};
@@ -32,6 +35,7 @@ pub(super) enum Cause {
     NotConfirmed,
     NotDue,
     Retry,
+    Order,
     ClockHeld,
     Paused,
     NoWorker,
@@ -50,6 +54,7 @@ impl Cause {
             Cause::NotConfirmed => "not_confirmed",
             Cause::NotDue => "not_due",
             Cause::Retry => "retry",
+            Cause::Order => "order",
             Cause::ClockHeld => "clock_held",
             Cause::Paused => "paused",
             Cause::NoWorker => "no_worker",
@@ -66,7 +71,12 @@ impl Cause {
     pub(super) fn needs_action(self) -> bool {
         !matches!(
             self,
-            Cause::NotDue | Cause::Retry | Cause::WorkersBusy | Cause::JobsBefore | Cause::Unknown
+            Cause::NotDue
+                | Cause::Retry
+                | Cause::Order
+                | Cause::WorkersBusy
+                | Cause::JobsBefore
+                | Cause::Unknown
         )
     }
 }
@@ -160,6 +170,12 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
         JobState::Prepared => {
             let reason = Reason::new(Cause::NotConfirmed, "it is prepared, and not confirmed");
             vec![reason.with_remedy(format!("longshore confirm {name}"))]
+        }
+        JobState::Blocked => {
+            let blocked = job.blocked.iter().map(|by| match by {
+                BlockedBy::Order { .. } => Reason::new(Cause::Order, shown_blocked(by)),
+            });
+            blocked.collect()
         }
         JobState::Scheduled if job.retrying => {
             let (attempt, most) = (job.attempt, job.max_attempts);

@@ -215,3 +215,20 @@ fn a_key_is_the_same_job_under_another_id_even_when_it_is_gone() {
     assert_eq!(gone["job"].as_str(), Some(first.as_str()), "the key outlives its job");
     assert_eq!(system.stat("/jobs/a")["enqueued_ever"], 1);
 }
+
+#[test]
+fn jobs_of_an_order_key_wait_for_their_turn_and_say_so() {
+    let system = System::up();
+    let first = system.enqueue("/jobs/a", "1", &["--order-key", "ann"]);
+    let second = system.enqueue("/jobs/a", "2", &["--order-key", "ann"]);
+    system.enqueue("/jobs/a", "3", &["--order-key", "bob"]);
+    let stat = system.stat("/jobs/a");
+    assert_eq!((&stat["ready"], &stat["blocked"]), (&2.into(), &1.into()));
+    let waits = system.job(&second);
+    let id = first.rsplit(':').next().unwrap();
+    assert_eq!(waits["blocked"], serde_json::json!({ "order_key": "ann", "job": id }));
+    assert_eq!(waits["waits"][0]["reason"], "order", "{waits}");
+    system.run(&["jobs", "--state", "blocked"]).code(0).stdout_has(&["order key ann", id]);
+    system.run(&["work", "/jobs/a", "--until-empty", "--", "true"]).code(0);
+    assert_eq!(system.stat("/jobs/a")["completed"], 3);
+}

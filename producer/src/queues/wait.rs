@@ -203,8 +203,10 @@ fn end_of(job: JobInfo) -> Option<JobEnd> {
         }
         JobState::Cancelled => JobEnd::Cancelled,
         JobState::Expired => JobEnd::Expired,
-        JobState::Prepared | JobState::Scheduled | JobState::Ready | JobState::Running => {
-            return None;
-        }
+        JobState::Prepared
+        | JobState::Scheduled
+        | JobState::Blocked
+        | JobState::Ready
+        | JobState::Running => return None,
     })
 }

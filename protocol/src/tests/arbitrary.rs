@@ -210,6 +210,7 @@ arbitrary! {
             keep_ms: source.of::<bool>().then(|| source.within(0..=WAIT_MS_MAX)),
             keep_jobs: source.of::<bool>().then(|| source.within(0..=KEEP_JOBS_MAX)),
             keep_dead_ms: source.of::<bool>().then(|| source.within(0..=WAIT_MS_MAX)),
+            dead_blocks_order: source.of(),
         }
     };
     JobOptions: |source| {

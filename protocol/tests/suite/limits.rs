@@ -415,7 +415,7 @@ fn settings_out_of_range_are_refused() {
         let actual = with(change).expect_err(error);
         assert!(actual.starts_with(error), "{actual}");
     }
-    let unknown = Bytes::from_static(&[0x80, 1]);
+    let unknown = Bytes::from_static(&[0x80, 2]);
     let actual = QueueSettings::decode(&mut Reader::new(unknown)).unwrap_err().to_string();
     assert!(actual.contains("queue setting that this version does not know"), "{actual}");
 }

@@ -106,7 +106,7 @@ fn publisher(store: &Store, stats: &OwnerStats<'_>) -> Value {
     ])
 }
 
-fn states(counts: &JobCounts) -> [Entry; 9] {
+fn states(counts: &JobCounts) -> [Entry; 10] {
     [
         ("prepared", counts.prepared.into()),
         ("scheduled", counts.scheduled.into()),
@@ -117,6 +117,7 @@ fn states(counts: &JobCounts) -> [Entry; 9] {
         ("dead", counts.dead.into()),
         ("cancelled", counts.cancelled.into()),
         ("expired", counts.expired.into()),
+        ("blocked", counts.blocked.into()),
     ]
 }
 

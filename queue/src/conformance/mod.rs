@@ -14,6 +14,7 @@ mod feed;
 mod history;
 mod leases;
 mod log;
+mod order;
 mod pauses;
 mod prepared;
 mod restarts;
@@ -50,6 +51,9 @@ scenarios! {
         resent_batch_receives_its_first_answer_after_a_restart
         only_answers_to_the_last_batches_are_stored
         path_that_is_not_served_is_refused;
+    order:
+        jobs_of_an_order_key_run_one_at_a_time_in_order
+        a_dead_job_keeps_its_turn_only_if_its_queue_says_so;
     prepared:
         prepared_job_runs_only_after_confirmation
         delay_of_a_prepared_job_counts_from_its_confirmation

@@ -644,6 +644,7 @@ impl StoreScenario {
                     (JobState::Cancelled, _) => &mut counted.cancelled,
                     (JobState::Prepared, _) => &mut counted.prepared,
                     (JobState::Expired, _) => &mut counted.expired,
+                    (JobState::Blocked, _) => &mut counted.blocked,
                 };
                 *count += 1;
             }

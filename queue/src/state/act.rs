@@ -138,10 +138,12 @@ impl State {
 
 /// Whether the action applies to jobs in that state.
 pub(super) fn applies(action: Action, state: JobState) -> bool {
-    use JobState::{Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled};
+    use JobState::{
+        Blocked, Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled,
+    };
     match action {
         Action::Confirm => state == Prepared,
-        Action::Cancel => matches!(state, Prepared | Scheduled | Ready | Running),
+        Action::Cancel => matches!(state, Prepared | Scheduled | Blocked | Ready | Running),
         Action::Revive => state == Dead,
         Action::Drop => matches!(state, Dead | Completed | Cancelled | Expired),
     }

@@ -350,6 +350,7 @@ impl State {
                 }
                 self.dispatch.may_expire -= 1;
                 self.expire_job(slot, out);
+                self.settle_turns(out);
                 has_expired = true;
                 continue;
             }

@@ -1,6 +1,6 @@
 //! Enqueues jobs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use longshore_protocol::messages::work::{
     BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH, NOT_HOME_PLACEHOLDER_PATH,
@@ -12,7 +12,7 @@ use longshore_protocol::{
 };
 
 use super::State;
-use super::idempotency::{KeyUse, same_key};
+use super::idempotency::{KeyUse, NewKeys, same_key};
 use super::profile;
 use super::queue::Queue;
 use super::row::{Row, Substate};
@@ -22,6 +22,35 @@ use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
 
 /// Row indexes are `u32`, and one value means none.
 pub(super) const JOBS_MAX: u64 = u32::MAX as u64 - 1;
+
+/// A job to add, beside the head of its entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewRow {
+    pub(super) entry: RecordRef,
+    pub(super) profile: u32,
+    pub(super) schedule: Schedule,
+    /// The dead job that it replaces.
+    pub(super) replaces: Option<JobId>,
+}
+
+/// The options that are a job's own, not its profile's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    due: Due,
+    expires_at: Option<u64>,
+    is_prepared: bool,
+}
+
+impl Schedule {
+    pub(super) fn of(head: &EntryHead) -> Schedule {
+        let options = head.options.as_ref();
+        Schedule {
+            due: options.map_or(Due::Now, |options| options.due),
+            expires_at: options.and_then(|options| options.expires_at),
+            is_prepared: options.is_some_and(|options| options.prepared),
+        }
+    }
+}
 
 /// The payload of a new key's job, and the job.
 type KeyHolder = ((u32, u32), JobId);
@@ -146,20 +175,21 @@ impl State {
         entry: BatchEntry,
         out: &mut Outcomes,
     ) -> EnqueueOutcome {
-        let head = match entry.head {
+        let mut head = match entry.head {
             Ok(head) => head,
             Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
         };
         if let Some(slot) = self.rows.find(&head.id) {
             return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
-        let key = self.find_key(&batch.paths[entry.path], &head);
+        let path = &batch.paths[entry.path];
+        let key = self.find_key(path, &head);
         if let KeyUse::Known(answer) = key {
             return answer;
         }
         let destination = &mut destinations[entry.path];
         if let Err(refusal) =
-            self.admit(*destination, 0, 0, 0).and_then(|()| self.admit_key(key, 0))
+            self.admit(*destination, 0, 0, 0).and_then(|()| self.admit_keys(path, &head, key))
         {
             return EnqueueOutcome::Refused(refusal);
         }
@@ -167,7 +197,6 @@ impl State {
             Destination::Queue(queue) => queue,
             _ => {
                 // A path that occurs twice in the batch's list refers to one queue.
-                let path = &batch.paths[entry.path];
                 let queue = match self.by_path.get(path) {
                     Some(&queue) => queue,
                     None => self.create_queue(path, out),
@@ -181,7 +210,12 @@ impl State {
         if let Some(idempotency) = head.idempotency() {
             self.hold_key(queue, idempotency, head.id, payload_of(&head));
         }
-        self.insert_job(queue, head, entry, None, out);
+        let schedule = Schedule::of(&head);
+        let profile = match (head.options.take(), &head.keys) {
+            (None, None) => profile::DEFAULT,
+            (options, keys) => self.profile_of(queue, options.unwrap_or_default(), keys.as_deref()),
+        };
+        self.insert_job(queue, &head, NewRow { entry, profile, schedule, replaces: None }, out);
         EnqueueOutcome::Created
     }
 
@@ -195,7 +229,8 @@ impl State {
         let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
         let mut new_queues = 0;
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
-        let mut added_keys = 0;
+        let mut new_orders: HashSet<(&Path, String)> = HashSet::new();
+        let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
             let head = match entry.head {
                 Ok(head) => head,
@@ -223,14 +258,21 @@ impl State {
                 0
             };
             let fits = self.admit(destinations[entry.path], *jobs, new_jobs.len(), others);
-            match fits.and_then(|()| self.admit_key(key, added_keys)) {
+            let order = head.keys.as_ref().and_then(|keys| Some((path, keys.order.clone()?)));
+            let mut keys = self.new_keys(path, &head, key);
+            if order.as_ref().is_some_and(|order| new_orders.contains(order)) {
+                keys.orders = 0;
+            }
+            match fits.and_then(|()| self.admit_new_keys(keys, added)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
                     new_queues +=
                         usize::from(destinations[entry.path] == Destination::New && *jobs == 0);
                     *jobs += 1;
                     new_jobs.insert(head.id, payload);
-                    added_keys += usize::from(key == KeyUse::New);
+                    added.held += keys.held;
+                    added.orders += keys.orders;
+                    new_orders.extend(order);
                     new_keys.extend(text.map(|text| (text, (payload, head.id))));
                     EnqueueOutcome::Created
                 }
@@ -317,20 +359,17 @@ impl State {
         queue
     }
 
-    /// Adds a new job to its queue; `replaces` is the dead job that it replaces.
+    /// Adds a new job to its queue.
     #[inline]
     pub(super) fn insert_job(
         &mut self,
         queue: u32,
-        head: EntryHead,
-        entry: RecordRef,
-        replaces: Option<JobId>,
+        head: &EntryHead,
+        new: NewRow,
         out: &mut Outcomes,
     ) {
-        let options = head.options.as_ref();
-        let due = options.map_or(Due::Now, |options| options.due);
-        let expires_at = options.and_then(|options| options.expires_at);
-        let is_prepared = options.is_some_and(|options| options.prepared);
+        let NewRow { entry, profile, schedule, replaces } = new;
+        let Schedule { due, expires_at, is_prepared } = schedule;
         let slot = self.rows.insert(Row {
             id: head.id,
             entry,
@@ -339,9 +378,7 @@ impl State {
             head_len: (entry.length - head.payload_len as u32) as u16,
             enqueued_wall_ms: self.now.wall_ms,
             queue,
-            profile: head
-                .options
-                .map_or(profile::DEFAULT, |options| self.profiles.acquire(options)),
+            profile,
             ..Row::free()
         });
         let into = &mut self.queues[queue as usize];

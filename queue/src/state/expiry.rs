@@ -22,7 +22,11 @@ impl State {
         let row = &self.rows[slot];
         let waits = matches!(
             row.substate,
-            Substate::Fresh | Substate::Returned | Substate::Delayed | Substate::Timed
+            Substate::Fresh
+                | Substate::Returned
+                | Substate::Delayed
+                | Substate::Timed
+                | Substate::Blocked
         );
         self.sides[row.side].expires_at.filter(|_| waits && row.attempts == 0)
     }

@@ -127,6 +127,13 @@ pub struct QueueKeys<'a> {
     pub last_end: u64,
 }
 
+/// How many keys new jobs would add.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct NewKeys {
+    pub(super) held: u64,
+    pub(super) orders: u64,
+}
+
 /// What a new job's key is to its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyUse {
@@ -185,14 +192,43 @@ impl State {
         }
     }
 
-    /// Whether a key fits, after this many others of its batch.
+    /// Whether the keys of a job fit.
     #[inline]
-    pub(super) fn admit_key(&self, key: KeyUse, others: usize) -> Result<(), Refusal> {
-        if key != KeyUse::New {
-            return Ok(());
+    pub(super) fn admit_keys(
+        &self,
+        path: &Path,
+        head: &EntryHead,
+        key: KeyUse,
+    ) -> Result<(), Refusal> {
+        match head.keys {
+            None => Ok(()),
+            Some(_) => self.admit_new_keys(self.new_keys(path, head, key), NewKeys::default()),
         }
-        let bytes = self.keys.bytes() + (others as u64 + 1) * KEY_BYTES;
-        if bytes > self.rules.idempotency_bytes { Err(Refusal::KeysFull) } else { Ok(()) }
+    }
+
+    /// Those keys of a job that do not exist.
+    pub(super) fn new_keys(&self, path: &Path, head: &EntryHead, key: KeyUse) -> NewKeys {
+        let order = head.keys.as_ref().and_then(|keys| keys.order.as_ref());
+        let is_new = |order: &String| {
+            let queue = self.by_path.get(path);
+            queue.and_then(|&queue| self.orders.table.find(queue, order.as_bytes())).is_none()
+        };
+        NewKeys {
+            held: u64::from(key == KeyUse::New),
+            orders: u64::from(order.is_some_and(is_new)),
+        }
+    }
+
+    /// Whether new keys fit, after others of the same batch.
+    pub(super) fn admit_new_keys(&self, new: NewKeys, others: NewKeys) -> Result<(), Refusal> {
+        let held = self.keys.bytes() + (others.held + new.held) * KEY_BYTES;
+        let orders = self.orders.table.len() as u64 + others.orders + new.orders;
+        if new.held > 0 && held > self.rules.key_bytes
+            || new.orders > 0 && orders > self.rules.order_keys
+        {
+            return Err(Refusal::KeysFull);
+        }
+        Ok(())
     }
 
     /// Gives the queue's key to a new job. An ended key of the same name is replaced.

@@ -8,6 +8,7 @@ use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINT
 use longshore_protocol::messages::work::Order;
 
 use super::State;
+use super::key_table::Keyed;
 use super::queue::Queue;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
@@ -33,6 +34,7 @@ impl State {
         self.check_dead_letters()?;
         self.check_sessions()?;
         self.check_keys()?;
+        self.check_orders()?;
         self.check_groups()
     }
 
@@ -84,7 +86,10 @@ impl State {
             if row.substate == Substate::Completed {
                 *names.entry(row.session).or_default() += 1;
             }
-            let waits = matches!(row.substate.state(), Some(JobState::Scheduled | JobState::Ready));
+            let waits = matches!(
+                row.substate.state(),
+                Some(JobState::Scheduled | JobState::Ready | JobState::Blocked)
+            );
             if row.side != NONE && waits && row.attempts == 0 {
                 expiring.extend(self.sides[row.side].expires_at.map(|at| (at, slot)));
             }
@@ -169,6 +174,7 @@ impl State {
                 ("scheduled", queue.scheduled, Links::Main, c.scheduled + c.retrying),
                 ("running", queue.running, Links::Queue, c.running),
                 ("prepared", queue.prepared, Links::Main, c.prepared),
+                ("blocked", queue.blocked, Links::Main, c.blocked),
             ] {
                 let found = self.walk(list, links)?;
                 ensure!(found.len() as u64 == jobs, "{path}: {name} jobs differ");
@@ -296,6 +302,52 @@ impl State {
         }
         ensure!(ends == self.keys.ends, "the ends of keys differ");
         ensure!(self.keys.table().indexed() == ends.len(), "the index has keys that do not exist");
+        Ok(())
+    }
+
+    /// The turn of each key is a job's with that key that is ready, runs or is between attempts, or
+    /// dead if its queue says so. Nobody is blocked where nobody has the turn.
+    fn check_orders(&self) -> Result<(), String> {
+        ensure!(self.orders.unsettled.is_empty(), "a command left a turn to give");
+        let (mut blocked, mut profiles) = (BTreeSet::new(), BTreeMap::<u32, u32>::new());
+        for (_, profile) in self.profiles.table().iter() {
+            *profiles.entry(profile.keys.order).or_default() += 1;
+        }
+        for slot in 0..self.rows.allocated() {
+            let row = &self.rows[slot];
+            if row.substate == Substate::Free {
+                continue;
+            }
+            let key = self.order_key_of(slot);
+            let has_turn = key != NONE && self.orders.table[key].turn == slot;
+            let needs_turn = matches!(
+                row.substate,
+                Substate::Fresh | Substate::Returned | Substate::Running | Substate::Retrying
+            );
+            let may_have =
+                matches!(row.substate, Substate::Delayed | Substate::Timed | Substate::Dead);
+            ensure!(key == NONE || !needs_turn || has_turn, "row {slot} runs out of turn");
+            ensure!(!has_turn || needs_turn || may_have, "row {slot} keeps a turn");
+            ensure!(key == NONE || row.queue == self.orders.table[key].queue, "another's key");
+            if row.substate == Substate::Blocked {
+                ensure!(key != NONE, "row {slot} waits for no turn");
+                blocked.insert((key, row.order(), slot));
+            }
+        }
+        ensure!(blocked == self.orders.blocked, "the blocked jobs differ");
+        for (number, key) in self.orders.table.entries().iter() {
+            let (queue, text) = key.key();
+            let found = self.orders.table.find(queue, text);
+            ensure!(found == Some(number), "order key {number} leads elsewhere");
+            ensure!(profiles.get(&number) == Some(&key.profiles), "profiles are miscounted");
+            let waits = blocked.range((number, (0, 0), 0)..).next();
+            let waits = waits.is_some_and(|&(key, _, _)| key == number);
+            ensure!(!waits || key.turn != NONE, "jobs wait for a turn that nobody has");
+        }
+        ensure!(
+            self.orders.table.indexed() == self.orders.table.len(),
+            "the index has order keys that do not exist"
+        );
         Ok(())
     }
 

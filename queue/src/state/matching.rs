@@ -17,8 +17,13 @@ use super::steps;
 use crate::outcome::Outcomes;
 
 /// States of jobs that have not ended, in the order in which an act handles them.
-const OPEN: [JobState; 4] =
-    [JobState::Ready, JobState::Scheduled, JobState::Prepared, JobState::Running];
+const OPEN: [JobState; 5] = [
+    JobState::Blocked,
+    JobState::Ready,
+    JobState::Scheduled,
+    JobState::Prepared,
+    JobState::Running,
+];
 /// States of ended jobs that a queue retains for a time.
 const ENDED: [JobState; 3] = [JobState::Completed, JobState::Cancelled, JobState::Expired];
 
@@ -148,6 +153,7 @@ impl State {
         let q = &self.queues[queue as usize];
         let slot = match state {
             JobState::Ready => q.ready.next(&self.rows).map_or(NONE, |(_, slot)| slot),
+            JobState::Blocked => q.blocked.head,
             JobState::Scheduled => q.scheduled.head,
             JobState::Prepared => q.prepared.head,
             JobState::Running => q.running.head,

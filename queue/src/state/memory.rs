@@ -17,8 +17,8 @@ use super::transition::SideRow;
 
 /// A slot in the index of ids or of tokens: 64 bytes for 12 slots, of which seven or more are used.
 const INDEX_BYTES: usize = 9;
-/// A waiting job's timer: number and time in a `BTreeSet`, whose nodes are at least two thirds
-/// full.
+/// A waiting job's timer, number and time in a `BTreeSet`, whose nodes are at least two thirds
+/// full; or a blocked job's place.
 const WAIT_BYTES: usize = 24;
 /// A job's unique options, with their entry in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
@@ -38,7 +38,9 @@ impl State {
         let jobs = self.rows.used as usize * (size_of::<Row>() + INDEX_BYTES);
         let running = self.rows.tokens() * INDEX_BYTES;
         let due = &self.timers;
-        let waiting = (due.mono.len() + due.wall.len() + due.expiring.len()) * WAIT_BYTES;
+        let waiting =
+            due.mono.len() + due.wall.len() + due.expiring.len() + self.orders.blocked.len();
+        let waiting = waiting * WAIT_BYTES;
         let sides = self.sides.len() * size_of::<Option<SideRow>>();
         let profiles = self.profiles.table().len() * PROFILE_BYTES;
         let queues = self.queues.len() * (size_of::<Queue>() + OUTSIDE_BYTES);
@@ -46,7 +48,7 @@ impl State {
         let dead = self.dead.table().len() * KIND_BYTES;
         let bytes = jobs + running + waiting + sides + profiles + queues + sessions + dead;
         let items = self.side_items * ITEM_BYTES as u64;
-        bytes as u64 + items + self.keys.bytes() + self.sessions.answer_bytes
+        bytes as u64 + items + self.keys.bytes() + self.orders.bytes() + self.sessions.answer_bytes
     }
 }
 

@@ -14,6 +14,7 @@
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
 //!   But no job is delivered, or enters ready, after its expiry: [`expiry`]; and no key of a job
 //!   counts after its end: [`idempotency`].
+//! - Jobs with an order key have turns: [`order`].
 
 mod act;
 mod age_cursor;
@@ -37,6 +38,7 @@ mod links;
 mod matching;
 mod memory;
 mod names;
+mod order;
 mod pause;
 mod prepared;
 mod profile;
@@ -76,6 +78,7 @@ use self::dispatch::Dispatch;
 use self::idempotency::HeldKeys;
 use self::links::{Link, ServedPaths};
 use self::names::WorkerNames;
+use self::order::Orders;
 use self::pause::Patterns;
 use self::profile::Profiles;
 use self::queue::Queue;
@@ -116,6 +119,7 @@ pub struct State {
     by_path: HashMap<Path, u32>,
     timers: Timers,
     keys: HeldKeys,
+    orders: Orders,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -162,6 +166,7 @@ impl State {
             by_path: HashMap::new(),
             timers: Timers::default(),
             keys: HeldKeys::default(),
+            orders: Orders::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
@@ -229,6 +234,7 @@ impl State {
                 self.configure(*link, *request, &change, out);
             }
         }
+        self.settle_turns(out);
         self.dispatch_jobs(out);
     }
 }

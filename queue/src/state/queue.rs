@@ -30,6 +30,8 @@ pub(super) struct Queue {
     pub(super) ready: Ready,
     pub(super) prepared: List,
     pub(super) scheduled: List,
+    /// Waiting for the turn of their order keys.
+    pub(super) blocked: List,
     pub(super) running: List,
     pub(super) ended: EndedJobs,
     pub(super) settings: QueueSettings,
@@ -64,6 +66,7 @@ impl Queue {
             ready: Ready::default(),
             prepared: List::default(),
             scheduled: List::default(),
+            blocked: List::default(),
             running: List::default(),
             ended: EndedJobs::default(),
             settings: QueueSettings::default(),
@@ -106,7 +109,7 @@ impl Queue {
     /// Jobs that have not ended.
     pub(super) fn open_jobs(&self) -> u64 {
         let c = &self.counts;
-        c.prepared + c.scheduled + c.retrying + c.ready + c.running
+        c.prepared + c.scheduled + c.retrying + c.blocked + c.ready + c.running
     }
 
     /// Completed, cancelled and expired jobs that are retained.
@@ -148,5 +151,6 @@ fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
         Substate::Dead => &mut counts.dead,
         Substate::Prepared => &mut counts.prepared,
         Substate::Expired => &mut counts.expired,
+        Substate::Blocked => &mut counts.blocked,
     })
 }

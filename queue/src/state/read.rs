@@ -382,6 +382,7 @@ impl State {
             ended_at: has_ended.then_some(row.when),
             token: is_running.then_some(Token(row.when)),
             worker: is_running.then(worker),
+            blocked: self.blocked_by(slot),
             death: self.death_of(row),
             error: None,
             replaces: side.and_then(|side| side.replaces),

@@ -5,7 +5,7 @@ use longshore_protocol::messages::work::ReplaceOutcome;
 use longshore_protocol::{EntryHead, JobChange, JobId, LinkId, Reader, Refusal};
 
 use super::State;
-use super::enqueue::refusal_of;
+use super::enqueue::{NewRow, Schedule, refusal_of};
 use super::row::Substate;
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
@@ -26,15 +26,16 @@ impl State {
     /// Replaces the dead job, or returns why not; then nothing has changed. The queue may be closed
     /// to new jobs: this is its operator's act.
     fn replace_job(&mut self, id: &JobId, entry: &Bytes, out: &mut Outcomes) -> ReplaceOutcome {
-        let head = match EntryHead::read(&mut Reader::new(entry.clone()), entry.len()) {
+        let mut head = match EntryHead::read(&mut Reader::new(entry.clone()), entry.len()) {
             Ok(head) => head,
             Err(error) if refusal_of(&error) == Refusal::TooLarge => {
                 return ReplaceOutcome::TooLarge;
             }
             Err(_) => return ReplaceOutcome::BadOptions,
         };
-        // A replacement is one operator's request, which names the job that it replaces.
-        if head.idempotency().is_some() {
+        // A replacement is one operator's request, which names the job that it replaces, and whose
+        // other keys it takes over.
+        if head.keys.is_some() {
             return ReplaceOutcome::BadOptions;
         }
         let taken = self.rows.find(&head.id).map(|slot| &self.rows[slot]);
@@ -59,10 +60,14 @@ impl State {
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
+        let keys = *self.profiles.keys(row.profile);
+        let schedule = Schedule::of(&head);
+        let profile = self.profile_with(head.options.take().unwrap_or_default(), keys);
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
-        self.insert_job(queue, head, entry, Some(*id), out);
+        let new = NewRow { entry, profile, schedule, replaces: Some(*id) };
+        self.insert_job(queue, &head, new, out);
         ReplaceOutcome::Replaced
     }
 }

@@ -20,11 +20,11 @@ pub(super) struct Row {
     /// that delivery ran. A run of over 49 days is reported as less.
     pub(super) delivered: u32,
     pub(super) enqueued_wall_ms: u64,
-    /// Ready: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`).
+    /// Ready or blocked: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`).
     /// Running: the token. Prepared: until when (monotonic). Ended: when (wall).
     pub(super) when: u64,
-    /// Links of the job's list: fresh jobs of a priority, a session's leases, its queue's scheduled
-    /// or ended jobs, or its group of dead letters. Of a free row: the next free one.
+    /// Links of the job's list: fresh jobs of a priority, a session's leases, its queue's scheduled,
+    /// blocked or ended jobs, or its group of dead letters. Of a free row: the next free one.
     pub(super) prev: u32,
     pub(super) next: u32,
     /// Running: links among its queue's running jobs. Ended: when, in monotonic time.
@@ -72,10 +72,12 @@ pub(super) enum Substate {
     /// Not delivered until confirmed.
     Prepared = 10,
     Expired = 11,
+    /// Due, and waiting for the turn of its order key.
+    Blocked = 12,
 }
 
 impl Substate {
-    pub(super) const ALL: [Substate; 12] = [
+    pub(super) const ALL: [Substate; 13] = [
         Substate::Free,
         Substate::Fresh,
         Substate::Returned,
@@ -88,6 +90,7 @@ impl Substate {
         Substate::Dead,
         Substate::Prepared,
         Substate::Expired,
+        Substate::Blocked,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Substate> {
@@ -116,6 +119,7 @@ impl Substate {
             Substate::Dead => JobState::Dead,
             Substate::Prepared => JobState::Prepared,
             Substate::Expired => JobState::Expired,
+            Substate::Blocked => JobState::Blocked,
         })
     }
 }

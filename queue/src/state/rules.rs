@@ -57,6 +57,11 @@ impl State {
         self.queues[queue as usize].settings.keep_jobs.unwrap_or(self.rules.ended_per_queue)
     }
 
+    /// Whether the queue's dead letters keep the turn of their order keys.
+    pub(super) fn dead_blocks_order(&self, queue: u32) -> bool {
+        self.queues[queue as usize].settings.dead_blocks_order.unwrap_or(false)
+    }
+
     fn configured(&self, row: &Row) -> (&JobOptions, &QueueSettings) {
         let queue = &self.queues[row.queue as usize];
         (self.profiles.options(row.profile), &queue.settings)

@@ -69,6 +69,7 @@ impl State {
     ) {
         let worker = (substate == Substate::Completed).then(|| self.worker_of(slot));
         self.leave_substate(slot);
+        self.return_turn(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         if let Some(worker) = worker {
@@ -93,6 +94,9 @@ impl State {
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         let queue = row.queue;
+        if !self.dead_blocks_order(queue) {
+            self.return_turn(slot);
+        }
         self.set_substate(slot, Substate::Dead);
         self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
@@ -104,8 +108,11 @@ impl State {
     pub(super) fn remove_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         self.emit_gone(slot, change, out);
         self.leave_substate(slot);
+        self.return_turn(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
-        self.profiles.release(profile);
+        if let Some(keys) = self.profiles.release(profile) {
+            self.release_keys(keys);
+        }
         if side != NONE {
             self.remove_side(side);
         }
@@ -203,7 +210,15 @@ impl State {
         &mut self.sides[row.side]
     }
 
-    fn enter_ready(&mut self, slot: u32, substate: Substate, since_ms: u64) {
+    /// Makes the job ready; or blocked, if it has an order key and another job has the turn.
+    pub(super) fn enter_ready(&mut self, slot: u32, mut substate: Substate, since_ms: u64) {
+        let key = self.order_key_of(slot);
+        if key != NONE {
+            if !self.take_turn_of(key, slot) {
+                return self.enter_blocked(slot, key);
+            }
+            substate = Substate::Returned;
+        }
         let row = &mut self.rows[slot];
         row.when = since_ms;
         let queue = row.queue;
@@ -273,6 +288,7 @@ impl State {
                 row.session = NONE;
             }
             Substate::Completed | Substate::Cancelled | Substate::Expired => self.leave_ended(slot),
+            Substate::Blocked => self.leave_blocked(slot),
             Substate::Prepared => {
                 q.prepared.unlink(&mut self.rows, Links::Main, slot);
                 self.timers.jobs(substate).remove(&(when, slot));

@@ -17,6 +17,7 @@ struct Line {
     id: Option<String>,
     idempotency_key: Option<String>,
     idempotency_for: Option<String>,
+    order_key: Option<String>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -59,6 +60,9 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         })
     });
     super::set_idempotency(&mut job, line.idempotency_key, key_for.transpose()?);
+    if let Some(key) = line.order_key {
+        job.keys_mut().order = Some(key);
+    }
     if let Some(priority) = line.priority {
         job.options.priority = priority;
     }

@@ -127,6 +127,9 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         keep_result: !arguments.no_result,
     };
     set_idempotency(&mut job, arguments.idempotency_key.clone(), arguments.idempotency_for);
+    if let Some(key) = arguments.order_key.clone() {
+        job.keys_mut().order = Some(key);
+    }
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
         check_runs(&job.options)?;

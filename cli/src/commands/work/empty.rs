@@ -158,7 +158,8 @@ impl QueueTotals {
     fn of(queues: &[QueueStat]) -> QueueTotals {
         let mut sum = QueueTotals::default();
         for queue in queues {
-            sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
+            let counts = &queue.counts;
+            sum.active += counts.ready + counts.running + counts.retrying + counts.blocked;
             sum.scheduled += queue.counts.scheduled;
             sum.prepared += queue.counts.prepared;
             sum.died += queue.died;

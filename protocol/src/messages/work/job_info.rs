@@ -8,8 +8,8 @@ use crate::fingerprint::Fingerprint;
 use crate::id::{JobId, Token};
 use crate::job::{Headers, JobError, JobOptions};
 use crate::limits::{
-    ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
-    PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
+    ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
 };
 use crate::path::Path;
 
@@ -53,6 +53,8 @@ fields! {
         pub token: Option<Token>,
         /// For a running job: the name of its worker.
         pub worker: Option<String> = at_most("worker name", NAME_BYTES_MAX),
+        /// For a blocked job: what it waits for.
+        pub blocked: Option<BlockedBy>,
         /// For a dead job: the reason.
         pub death: Option<DeathReason>,
         /// The latest error reported by a worker; a later attempt may have ended differently.
@@ -76,6 +78,17 @@ fields! {
         pub result: Option<Bytes> = at_most("result", RESULT_BYTES_MAX),
         /// The options, if requested.
         pub options: Option<JobOptions>,
+    }
+
+    /// What a blocked job waits for.
+    pub enum BlockedBy, "cause of a blocked job" {
+        /// For the turn of its order key.
+        0 = Order {
+            /// The key.
+            key: String = at_most("order key", KEY_BYTES_MAX),
+            /// The job whose turn it is.
+            job: JobId,
+        },
     }
 
     /// The progress of a running job. It is not stored durably: a restart of the publisher loses

@@ -96,6 +96,8 @@ fields! {
         pub prepared: u64,
         /// Expired before an attempt began, and still stored.
         pub expired: u64,
+        /// Due, and waiting for other jobs.
+        pub blocked: u64,
     }
 }
 
@@ -110,6 +112,7 @@ impl std::ops::AddAssign for JobCounts {
         self.cancelled += more.cancelled;
         self.prepared += more.prepared;
         self.expired += more.expired;
+        self.blocked += more.blocked;
     }
 }
 
@@ -125,6 +128,7 @@ impl JobCounts {
             JobState::Cancelled => self.cancelled,
             JobState::Prepared => self.prepared,
             JobState::Expired => self.expired,
+            JobState::Blocked => self.blocked,
         }
     }
 

@@ -14,6 +14,12 @@ impl State {
         if !is_row(self.rows.free) {
             return inconsistent("the free row");
         }
+        for (_, profile) in self.profiles.table().iter() {
+            let order = profile.keys.order;
+            if order != NONE && self.orders.table.entries().get(order).is_none() {
+                return inconsistent("options");
+            }
+        }
         for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             let ends = row.substate.is_retained() || row.substate == Substate::Dead;
@@ -27,6 +33,8 @@ impl State {
             }
             if row.queue as usize >= self.queues.len()
                 || self.profiles.table().get(row.profile).is_none()
+                || row.substate == Substate::Blocked
+                    && self.profiles.keys(row.profile).order == NONE
                 || row.side != NONE && self.sides.get(row.side).is_none()
                 || row.substate == Substate::Running
                     && self.sessions.table.get(row.session).is_none()
@@ -56,8 +64,18 @@ impl State {
         {
             return inconsistent("a key");
         }
+        for (number, key) in self.orders.table.entries().iter() {
+            let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;
+            let is_turn = |slot: u32| self.rows[slot].substate != Substate::Free && has_key(slot);
+            if key.queue as usize >= self.queues.len()
+                || !is_row(key.turn)
+                || key.turn != NONE && !is_turn(key.turn)
+            {
+                return inconsistent("an order key");
+            }
+        }
         for queue in &self.queues {
-            let lists = [queue.prepared, queue.scheduled, queue.running];
+            let lists = [queue.prepared, queue.scheduled, queue.blocked, queue.running];
             let lists = lists.into_iter().chain([queue.ended.list, queue.ended.own]);
             let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
             if !lists.chain(fresh).all(|list| is_list(&list))

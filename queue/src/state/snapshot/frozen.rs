@@ -11,6 +11,7 @@ use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
 use super::super::idempotency::HeldKey;
 use super::super::names::WorkerName;
+use super::super::order::OrderKey;
 use super::super::profile::Profile;
 use super::super::queue::Queue;
 use super::super::row::{Row, Substate};
@@ -40,6 +41,7 @@ pub struct Frozen {
     subscriptions: FrozenSlab<Subscription>,
     rows: Shared<Row>,
     keys: FrozenSlab<HeldKey>,
+    orders: FrozenSlab<OrderKey>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
@@ -62,7 +64,7 @@ impl State {
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES
-            + self.keys.table().len() as u64 * KEY_BYTES
+            + (self.keys.table().len() + self.orders.table.len()) as u64 * KEY_BYTES
     }
 
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
@@ -86,6 +88,7 @@ impl State {
             subscriptions: self.dispatch.subscriptions.freeze(),
             rows: self.rows.freeze(),
             keys: self.keys.freeze(),
+            orders: self.orders.table.freeze(),
         }
     }
 
@@ -140,6 +143,7 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Subscriptions, &mut self.subscriptions, out)
             || next_of(Table::Rows as u8, &mut self.rows, out, Row::encode)
             || next_of_slab(Table::Keys, &mut self.keys, out)
+            || next_of_slab(Table::Orders, &mut self.orders, out)
     }
 }
 

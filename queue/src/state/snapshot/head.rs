@@ -65,6 +65,7 @@ impl State {
             Table::Subscriptions => self.dispatch.subscriptions.allocated(),
             Table::Rows => self.rows.allocated() as usize,
             Table::Keys => self.keys.table().entries().allocated(),
+            Table::Orders => self.orders.table.entries().allocated(),
         };
         count as u64
     }

@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
@@ -50,12 +50,13 @@ enum Table {
     Rows = 11,
     Closings = 12,
     Keys = 13,
+    Orders = 14,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 14] = [
+    const ALL: [Table; 15] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -70,6 +71,7 @@ impl Table {
         Table::Subscriptions,
         Table::Rows,
         Table::Keys,
+        Table::Orders,
     ];
 }
 
@@ -120,11 +122,11 @@ impl State {
 }
 
 /// The index of a row, session or subscription; `NONE` is written as 0.
-fn put_index(out: &mut FrameWriter, number: u32) {
+pub(super) fn put_index(out: &mut FrameWriter, number: u32) {
     out.u64(u64::from(number.wrapping_add(1)));
 }
 
-fn index(r: &mut Reader) -> Result<u32, WireError> {
+pub(super) fn index(r: &mut Reader) -> Result<u32, WireError> {
     Ok(r.u32()?.wrapping_sub(1))
 }
 

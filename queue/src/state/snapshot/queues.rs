@@ -35,7 +35,14 @@ impl Encode for Queue {
             out.i64(i64::from(priority));
             list.encode(out);
         }
-        for list in [self.prepared, self.scheduled, self.running, self.ended.list, self.ended.own] {
+        for list in [
+            self.prepared,
+            self.scheduled,
+            self.blocked,
+            self.running,
+            self.ended.list,
+            self.ended.own,
+        ] {
             list.encode(out);
         }
         for metric in [
@@ -67,6 +74,7 @@ impl Decode for Queue {
         for list in [
             &mut queue.prepared,
             &mut queue.scheduled,
+            &mut queue.blocked,
             &mut queue.running,
             &mut queue.ended.list,
             &mut queue.ended.own,

@@ -11,6 +11,7 @@ use super::super::enqueue::JOBS_MAX;
 use super::super::idempotency::{HeldKey, HeldKeys};
 use super::super::links::ServedPaths;
 use super::super::names::{WorkerName, WorkerNames};
+use super::super::order::{OrderKey, Orders};
 use super::super::profile::{DEFAULT, Profile, Profiles};
 use super::super::row::Row;
 use super::super::slab::Slab;
@@ -28,6 +29,7 @@ pub struct Restoring {
     names: Slab<WorkerName>,
     dead: Slab<DeadGroup>,
     keys: Slab<HeldKey>,
+    orders: Slab<OrderKey>,
 }
 
 impl Default for Restoring {
@@ -46,6 +48,7 @@ impl Restoring {
             names: Slab::default(),
             dead: Slab::default(),
             keys: Slab::default(),
+            orders: Slab::default(),
         }
     }
 
@@ -102,6 +105,7 @@ impl Restoring {
                 }
                 Table::Rows => state.rows.push(Row::decode(r)?),
                 Table::Keys => self.keys.push_entry(r.option()?),
+                Table::Orders => self.orders.push_entry(r.option()?),
             }
         }
         Ok(())
@@ -120,6 +124,7 @@ impl Restoring {
                 Table::Sessions => state.sessions.table.push_free(number),
                 Table::Subscriptions => state.dispatch.subscriptions.push_free(number),
                 Table::Keys => self.keys.push_free(number),
+                Table::Orders => self.orders.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -138,9 +143,10 @@ impl Restoring {
     /// # Errors
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
-        let Restoring { mut state, counts, profiles, names, dead, keys } = self;
+        let Restoring { mut state, counts, profiles, names, dead, keys, orders } = self;
         let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
+        let are_whole = are_whole.into_iter().chain([orders.is_whole()]);
         let are_whole = are_whole.into_iter().chain([
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
@@ -156,6 +162,7 @@ impl Restoring {
         state.dead = DeadLetters::from_table(dead).ok_or(inconsistent("kinds of dead letters"))?;
         state.keys =
             HeldKeys::from_entries(keys).ok_or(inconsistent("a key that is there twice"))?;
+        state.orders = Orders::from_entries(orders).ok_or(inconsistent("an order key twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }
@@ -166,6 +173,7 @@ impl Restoring {
         }
         state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
         state.check_numbers()?;
+        state.count_profiles_of_keys();
         state.index_queues()?;
         state.index_rows();
         state.index_sessions();

@@ -4,7 +4,7 @@ use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader,
 
 use super::super::State;
 use super::super::prepared::Preparation;
-use super::super::profile::Profile;
+use super::super::profile::{KeyNumbers, Profile};
 use super::super::row::{Row, Substate};
 use super::super::transition::SideRow;
 use super::{index, put_index};
@@ -18,6 +18,7 @@ impl State {
         // Sets are built from sorted lists: inserting millions one by one takes several times as
         // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
+        let mut blocked = Vec::new();
         for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             let (substate, when, queue) = (row.substate, row.when, row.queue);
@@ -33,6 +34,10 @@ impl State {
                 Substate::Timed => wall.push((when, slot)),
                 Substate::Delayed | Substate::Retrying | Substate::Prepared => {
                     mono.push((when, slot))
+                }
+                Substate::Blocked => {
+                    let key = self.profiles.keys(self.rows[slot].profile).order;
+                    blocked.push((key, self.rows[slot].order(), slot));
                 }
                 Substate::Running => self.rows.index_token(slot),
                 Substate::Dead => self.index_dead(slot),
@@ -51,6 +56,7 @@ impl State {
             self.rows.used += 1;
             self.rows.index_id(slot);
         }
+        self.orders.blocked = blocked.into_iter().collect();
         self.timers.mono = mono.into_iter().collect();
         self.timers.wall = wall.into_iter().collect();
         self.timers.expiring = expiring.into_iter().collect();
@@ -167,12 +173,15 @@ impl Decode for Preparation {
 impl Encode for Profile {
     fn encode(&self, out: &mut FrameWriter) {
         self.options.encode(out);
+        put_index(out, self.keys.order);
         out.u64(self.jobs);
     }
 }
 
 impl Decode for Profile {
     fn decode(r: &mut Reader) -> Result<Profile, WireError> {
-        Ok(Profile { options: JobOptions::decode(r)?, jobs: r.u64()? })
+        let options = JobOptions::decode(r)?;
+        let keys = KeyNumbers { order: index(r)? };
+        Ok(Profile { options, keys, jobs: r.u64()? })
     }
 }

@@ -225,10 +225,11 @@ impl Model {
                 job.worker_losses = 0;
                 (job.expires_at, job.ended) = (None, None);
                 (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);
-                job.phase = match wait_ms {
-                    0 => Phase::Ready,
+                let phase = match wait_ms {
+                    0 => self.take_turn(number),
                     ms => Phase::Delayed(self.now.mono_ms + ms),
                 };
+                self.jobs[number].phase = phase;
                 self.emit(number, JobChange::Revived, to);
             }
             Action::Drop => {
@@ -245,10 +246,12 @@ pub(super) fn is_explained(reason: DeathReason) -> bool {
 }
 
 fn applies(action: Action, state: JobState) -> bool {
-    use JobState::{Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled};
+    use JobState::{
+        Blocked, Cancelled, Completed, Dead, Expired, Prepared, Ready, Running, Scheduled,
+    };
     match action {
         Action::Confirm => state == Prepared,
-        Action::Cancel => matches!(state, Prepared | Scheduled | Ready | Running),
+        Action::Cancel => matches!(state, Prepared | Scheduled | Blocked | Ready | Running),
         Action::Revive => state == Dead,
         Action::Drop => matches!(state, Dead | Completed | Cancelled | Expired),
     }

@@ -58,8 +58,7 @@ impl Harness {
             }
             _ => None,
         };
-        let expires =
-            matches!(job.state(), JobState::Prepared | JobState::Scheduled | JobState::Ready);
+        let expires = !job.state().is_end() && job.state() != JobState::Running;
         // Or derived from the end: the implementation need not know the wall clock's changes
         // meanwhile, nor more than 49 days.
         let since = |start: Now, end: Now, actual: Option<u64>| {
@@ -109,6 +108,7 @@ impl Harness {
             ended_at: job.ended.map(|(at, _)| at.wall_ms),
             token,
             worker,
+            blocked: model.blocked_by(job),
             death: if let Phase::Dead(reason) = job.phase { Some(reason) } else { None },
             error: None,
             replaces: job.replaces,

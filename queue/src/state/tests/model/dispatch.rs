@@ -135,9 +135,11 @@ impl Model {
                     expired += 1;
                     self.end(job, Phase::Expired, JobChange::Expired, to);
                 }
+                JobChange::Blocked | JobChange::Unblocked => self.settle_turns(to),
                 _ => break,
             }
         }
+        self.settle_turns(to);
         assert!(delivered.next().is_none(), "each delivery has an event");
         assert!(expired as u64 <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {

@@ -60,13 +60,20 @@ impl Harness {
     fn draw_keys(&self, draw: &mut Draw) -> Option<Box<JobKeys>> {
         let has = self.has_keys();
         let idempotency = (draw.one_in(4) || has).then(|| draw.idempotency());
-        let keys = JobKeys { idempotency, ..JobKeys::default() };
+        let is_ordered = draw.one_in(4) || self.has_order_keys();
+        let order = is_ordered.then(|| ["a", "b", "b"][draw.below(3)].to_owned());
+        let keys = JobKeys { idempotency, order };
         (!keys.is_empty()).then(|| Box::new(keys))
     }
 
     /// Cases in which most jobs have an idempotency key.
     fn has_keys(&self) -> bool {
         self.bias % 4 == 1
+    }
+
+    /// Cases in which most jobs have an order key.
+    fn has_order_keys(&self) -> bool {
+        self.bias % 4 == 2
     }
 
     /// Cases in which jobs should run rather than wait.
@@ -76,9 +83,7 @@ impl Harness {
 
     pub(super) fn draw_entry(&self, draw: &mut Draw) -> Bytes {
         let mut job = self.draw_job(draw);
-        if let Some(keys) = &mut job.keys {
-            keys.idempotency = keys.idempotency.take().filter(|_| draw.one_in(8));
-        }
+        job.keys = job.keys.filter(|_| draw.one_in(8));
         let mut head = FrameWriter::with_capacity(64);
         job.encode_entry_head(&mut head);
         head.put(&job.payload);
@@ -137,12 +142,13 @@ pub(super) fn draw_pace(action: Action, draw: &mut Draw) -> Option<Pace> {
 pub(super) fn draw_settings(draw: &mut Draw) -> QueueSettings {
     let mut settings = QueueSettings::default();
     for _ in 0..draw.below(3) {
-        match draw.below(7) {
+        match draw.below(8) {
             0 => settings.max_attempts = draw.one_of(&[1, 3, 40]),
             1 => settings.lease_ms = Some(2_000),
             2 => settings.run_timeout_ms = draw.one_of(&[0, 100]),
             3 => settings.backoff = draw.one_of(&[Backoff::Fixed(0), Backoff::Fixed(60)]),
             4 => settings.keep_ms = draw.one_of(&[0, 500, 3_600_000]),
+            7 => settings.dead_blocks_order = draw.one_of(&[true, false]),
             5 => settings.keep_dead_ms = draw.one_of(&[0, 500, 3_600_000, 3_600_000]),
             _ => settings.keep_jobs = draw.one_of(&[0, 1, 2, 4]),
         }

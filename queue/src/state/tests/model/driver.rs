@@ -79,7 +79,8 @@ impl Harness {
             queues: 4,
             subscriptions_per_link: 2,
             ended_per_queue: 5,
-            idempotency_bytes: 3 * 160 + 159,
+            key_bytes: 3 * 160 + 159,
+            order_keys: 3,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
@@ -183,7 +184,8 @@ impl Harness {
             worker_losses: 1,
             lost_deliveries: 1,
             answers_retained: 1,
-            idempotency_bytes: 0,
+            key_bytes: 0,
+            order_keys: 0,
             idempotency_ms: 1,
             ..Rules::STANDARD
         });

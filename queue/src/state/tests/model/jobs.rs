@@ -16,6 +16,8 @@ pub(super) enum Phase {
     /// The deadline of its confirmation, in monotonic time.
     Prepared(u64),
     Ready,
+    /// Due, without the turn of its order key.
+    Blocked,
     Delayed(u64),
     Timed(u64),
     Retrying(u64),
@@ -34,6 +36,7 @@ impl Phase {
         match self {
             Phase::Prepared(_) => JobState::Prepared,
             Phase::Ready => JobState::Ready,
+            Phase::Blocked => JobState::Blocked,
             Phase::Delayed(_) | Phase::Timed(_) | Phase::Retrying(_) => JobState::Scheduled,
             Phase::Running { .. } => JobState::Running,
             Phase::Completed => JobState::Completed,
@@ -51,6 +54,9 @@ pub(super) struct Job {
     pub(super) crc: u32,
     pub(super) payload_len: usize,
     pub(super) options: JobOptions,
+    pub(super) order: Option<String>,
+    /// Its order key's turn.
+    pub(super) has_turn: bool,
     /// Index and offset, which are also its age.
     pub(super) entry: RecordRef,
     pub(super) phase: Phase,
@@ -142,7 +148,8 @@ impl Job {
 
     /// It waits, was not attempted, and has expired.
     pub(super) fn has_expired(&self, now: Now) -> bool {
-        let waits = matches!(self.state(), JobState::Scheduled | JobState::Ready);
+        use JobState::{Blocked, Ready, Scheduled};
+        let waits = matches!(self.state(), Scheduled | Ready | Blocked);
         waits && self.attempts == 0 && self.expires_at.is_some_and(|at| at <= now.wall_ms)
     }
 
@@ -246,6 +253,10 @@ impl Model {
         self.settings(path).keep_dead_ms.unwrap_or(180 * 24 * 3_600_000)
     }
 
+    pub(super) fn dead_blocks_order(&self, path: &Path) -> bool {
+        self.settings(path).dead_blocks_order == Some(true)
+    }
+
     pub(super) fn keep_jobs(&self, path: &Path) -> u64 {
         self.settings(path).keep_jobs.unwrap_or(self.limits.ended_per_queue)
     }
@@ -267,6 +278,7 @@ impl Model {
             let counter = match job.phase {
                 Phase::Prepared(_) => &mut counts.prepared,
                 Phase::Ready => &mut counts.ready,
+                Phase::Blocked => &mut counts.blocked,
                 Phase::Delayed(_) | Phase::Timed(_) => &mut counts.scheduled,
                 Phase::Retrying(_) => &mut counts.retrying,
                 Phase::Running { .. } => &mut counts.running,

@@ -52,7 +52,11 @@ impl Model {
     /// its successor alone.
     pub(super) fn has_key_too_many(&self, path: &Path, entry: &Entry) -> bool {
         let is_new = entry.idempotency().is_some() && self.key_of(path, entry).is_none();
-        is_new && (self.keys.len() as u64 + 1) * KEY_BYTES > self.limits.idempotency_bytes
+        let order = entry.keys.as_ref().and_then(|keys| keys.order.as_ref());
+        let (orders, known) = (self.order_keys(path, order), self.order_keys(path, None));
+        let bytes = (self.keys.len() as u64 + 1) * KEY_BYTES;
+        is_new && bytes > self.limits.key_bytes
+            || orders > known && orders as u64 > self.limits.order_keys
     }
 
     /// The job was created: its key is its own.

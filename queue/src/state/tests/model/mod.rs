@@ -3,7 +3,7 @@
 //!
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
-//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`queues`], [`sessions`],
+//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`queues`], [`sessions`],
 //!   [`leases`], [`actions`], [`timers`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
@@ -19,6 +19,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod naive;
+mod order;
 mod queues;
 mod sessions;
 mod timers;

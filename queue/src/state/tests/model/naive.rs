@@ -119,6 +119,7 @@ impl Model {
         (self.index, self.now) = (index, now);
         let mut to = Expected::of(actual);
         self.apply_to_jobs(command, &mut to);
+        self.settle_turns(&mut to);
         self.dispatch_jobs(&mut to);
         self.notify_waiting_subscriptions(&mut to);
         to
@@ -239,11 +240,11 @@ impl Model {
         let phase = match self.jobs[job].options.due {
             Due::After(ms) if ms > 0 => Phase::Delayed(self.now.mono_ms + ms),
             Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
-            _ => Phase::Ready,
+            _ => self.take_turn(job),
         };
-        let is_created = change == JobChange::Created;
+        let is_plain = change == JobChange::Created && self.jobs[job].order.is_none();
         self.jobs[job].ready_since = self.now.mono_ms;
-        self.jobs[job].was_scheduled = !is_created || phase != Phase::Ready;
+        self.jobs[job].was_scheduled = !is_plain || phase != Phase::Ready;
         self.jobs[job].phase = phase;
         self.emit(job, change, to);
         if self.jobs[job].has_expired(self.now) && !self.is_trial {
@@ -260,7 +261,7 @@ impl Model {
         };
         self.jobs[job].ready_since = now.mono_ms.saturating_sub(late_ms);
         self.jobs[job].was_scheduled = true;
-        self.jobs[job].phase = Phase::Ready;
+        self.jobs[job].phase = self.take_turn(job);
         if self.jobs[job].has_expired(self.now) {
             if change != JobChange::CameDue {
                 self.emit(job, change, to);
@@ -287,6 +288,7 @@ impl Model {
         job.phase = Phase::Dead(reason);
         job.ended = Some((self.now, self.ends));
         let path = job.path.clone();
+        self.jobs[number].has_turn &= self.dead_blocks_order(&path);
         self.queue(&path).died += 1;
         self.emit(number, change, to);
         if self.keep_dead_ms(&path) == 0 {
@@ -305,6 +307,7 @@ impl Model {
         self.ends += 1;
         let job = &mut self.jobs[number];
         job.phase = phase;
+        job.has_turn = false;
         job.ended = Some((self.now, self.ends));
         let path = job.path.clone();
         self.emit(number, change, to);

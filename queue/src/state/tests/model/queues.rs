@@ -93,9 +93,13 @@ impl Model {
         entry: Entry,
         record: RecordRef,
         path: &Path,
-        replaces: Option<JobId>,
+        replaces: Option<(JobId, Option<String>)>,
         to: &mut Expected<'_>,
     ) {
+        let (replaces, order) = match replaces {
+            Some((id, order)) => (Some(id), order),
+            None => (None, entry.keys.and_then(|keys| keys.order)),
+        };
         self.queue(path).enqueued += 1;
         if self.jobs.iter().all(|job| job.path != *path) {
             to.queues_filled.push(path.clone());
@@ -109,6 +113,8 @@ impl Model {
             payload_len: entry.payload.len(),
             expires_at: entry.options.expires_at,
             options: entry.options,
+            order,
+            has_turn: false,
             entry: record,
             phase: Phase::Prepared(until),
             attempts: 0,
@@ -144,7 +150,7 @@ impl Model {
     ) -> ReplaceOutcome {
         let record = self.record(Command::REPLACE_ENTRY_AT, 0, entry.len() as u32);
         let Ok(entry) = Entry::read(entry.clone()) else { return ReplaceOutcome::BadOptions };
-        if entry.idempotency().is_some() {
+        if entry.keys.is_some() {
             return ReplaceOutcome::BadOptions;
         }
         let dead = self.jobs.iter().find(|job| job.id == id);
@@ -175,10 +181,10 @@ impl Model {
             return reported.filter(|reported| wrong.contains(reported)).unwrap_or(first);
         }
         let job = self.find(id).expect("it is dead");
-        let path = self.jobs[job].path.clone();
+        let (path, order) = (self.jobs[job].path.clone(), self.jobs[job].order.clone());
         self.emit(job, JobChange::Dropped, to);
         self.jobs.remove(job);
-        self.create(entry, record, &path, Some(id), to);
+        self.create(entry, record, &path, Some((id, order)), to);
         ReplaceOutcome::Replaced
     }
 
@@ -200,6 +206,7 @@ impl Model {
             keep_ms: changes.keep_ms.or(before.keep_ms),
             keep_jobs: changes.keep_jobs.or(before.keep_jobs),
             keep_dead_ms: changes.keep_dead_ms.or(before.keep_dead_ms),
+            dead_blocks_order: changes.dead_blocks_order.or(before.dead_blocks_order),
         };
         Ok(settings.clone())
     }

@@ -69,9 +69,12 @@ impl Model {
                 Phase::Completed | Phase::Cancelled | Phase::Expired | Phase::Dead(_) => {
                     due.push(self.removal_at(job));
                 }
-                Phase::Ready | Phase::Running { .. } => {}
+                Phase::Ready | Phase::Blocked | Phase::Running { .. } => {}
             }
-            let waits = matches!(job.phase, Phase::Ready | Phase::Delayed(_) | Phase::Timed(_));
+            let waits = matches!(
+                job.phase,
+                Phase::Ready | Phase::Blocked | Phase::Delayed(_) | Phase::Timed(_)
+            );
             if waits && job.attempts == 0 {
                 due.extend(job.expires_at.map(at_wall));
             }

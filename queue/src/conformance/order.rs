@@ -1,0 +1,65 @@
+//! Jobs with order keys.
+
+use longshore_protocol::messages::work::{Action, BlockedBy, NewSettle};
+use longshore_protocol::{Backoff, JobError, JobOptions, JobState, NewJob, QueueSettings};
+
+use super::scenario::{QUEUE, StoreScenario, from, id, job};
+
+fn ordered(n: u32, key: &str) -> NewJob {
+    job(n).order_key(key)
+}
+
+pub(super) async fn jobs_of_an_order_key_run_one_at_a_time_in_order(scenario: &mut StoreScenario) {
+    let retried = JobOptions { backoff: Some(Backoff::Fixed(60_000)), ..JobOptions::default() };
+    let urgent = JobOptions { priority: 9, ..JobOptions::default() };
+    scenario
+        .create([
+            NewJob { options: retried, ..ordered(1, "ann") },
+            ordered(2, "ann"),
+            NewJob { options: urgent, ..ordered(3, "ann") },
+            ordered(4, "bob"),
+            job(5),
+        ])
+        .await;
+    let worker = scenario.worker("w", from("/jobs/**"), 100).await;
+    let first = scenario.delivered(worker);
+    let delivered: Vec<_> = first.iter().map(|delivered| delivered.id).collect();
+    assert_eq!(delivered, [id(1), id(4), id(5)], "one of each key, and those without");
+    let by_ann = Some(BlockedBy::Order { key: "ann".to_owned(), job: id(1) });
+    assert_eq!(scenario.job_view(id(2)).await.info.blocked, by_ann);
+    let failed = NewSettle::Fail(JobError::default());
+    scenario.end(worker, &[(first[0].token, failed)]).await;
+    assert!(scenario.delivered(worker).is_empty(), "a retrying job keeps its turn");
+    scenario.restart().await;
+    let worker = scenario.worker("other", from("/jobs/**"), 100).await;
+    scenario.advance(60_000).await;
+    let again = scenario.delivered(worker);
+    let again = again.iter().find(|delivered| delivered.id == id(1)).expect("its next attempt");
+    assert_eq!(scenario.states([2, 3]).await, [JobState::Blocked; 2]);
+    for next in [2, 3] {
+        let token = if next == 2 { again.token } else { scenario.delivered_job(worker).token };
+        scenario.end(worker, &[(token, NewSettle::Complete { result: None })]).await;
+        assert_eq!(scenario.states([next]).await, [JobState::Running], "by age, not by priority");
+    }
+}
+
+pub(super) async fn a_dead_job_keeps_its_turn_only_if_its_queue_says_so(
+    scenario: &mut StoreScenario,
+) {
+    scenario.create([ordered(1, "ann"), ordered(2, "ann"), ordered(3, "ann")]).await;
+    let worker = scenario.worker("w", from("/jobs/**"), 100).await;
+    let bury = || NewSettle::Bury(JobError::default());
+    let token = scenario.delivered_job(worker).token;
+    scenario.end(worker, &[(token, bury())]).await;
+    let token = scenario.delivered_job(worker).token;
+    assert_eq!(scenario.states([1, 2]).await, [JobState::Dead, JobState::Running]);
+    let keeps = QueueSettings { dead_blocks_order: Some(true), ..QueueSettings::default() };
+    scenario.configure(QUEUE, keeps, false).await.expect("a queue");
+    scenario.end(worker, &[(token, bury())]).await;
+    scenario.restart().await;
+    let worker = scenario.worker("other", from("/jobs/**"), 100).await;
+    assert!(scenario.delivered(worker).is_empty(), "job 2 is dead, and has the turn");
+    assert_eq!(scenario.state(id(3)).await, Some(JobState::Blocked));
+    scenario.act(Action::Drop, &[id(2)]).await;
+    assert_eq!(scenario.delivered_job(worker).id, id(3));
+}

@@ -1,0 +1,212 @@
+//! Order keys: jobs of a queue with the same key run one at a time, in the order in which they were
+//! enqueued. One of them has the *turn*, from when it becomes ready until it ends: also while it
+//! runs, retries or snoozes. The others that are due are blocked, in no list that a worker's credit
+//! looks at: finding the next job does not depend on how many there are. A job that is not due yet
+//! is not blocked, and blocks none.
+//!
+//! Turns are given at the end of each command, so an act on ready jobs finds those that were ready
+//! when it began.
+
+use std::collections::BTreeSet;
+
+use longshore_protocol::limits::KEY_BYTES_MAX;
+use longshore_protocol::messages::work::BlockedBy;
+use longshore_protocol::{Decode, Encode, FrameWriter, JobChange, Reader, WireError};
+
+use super::State;
+use super::key_table::{KeyTable, Keyed};
+use super::profile::DEFAULT;
+use super::row::{NONE, Order, Substate};
+use super::rows::Links;
+use super::slab::Slab;
+use super::steps;
+use crate::outcome::Outcomes;
+
+/// Approximate bytes of memory of an order key: its entry, its text, and the options of its jobs.
+const ORDER_KEY_BYTES: u64 = 512;
+
+/// An order key, while a job has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct OrderKey {
+    pub(super) queue: u32,
+    text: Box<str>,
+    /// The job whose turn it is.
+    pub(super) turn: u32,
+    /// Profiles with this key.
+    pub(super) profiles: u32,
+}
+
+impl Keyed for OrderKey {
+    fn key(&self) -> (u32, &[u8]) {
+        (self.queue, self.text.as_bytes())
+    }
+}
+
+/// All order keys, and the jobs that wait for their turn.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Orders {
+    pub(super) table: KeyTable<OrderKey>,
+    /// By key, then by age.
+    pub(super) blocked: BTreeSet<(u32, Order, u32)>,
+    /// Keys whose turn may go to another job. Empty between commands.
+    pub(super) unsettled: Vec<u32>,
+}
+
+impl Orders {
+    /// The number of a queue's key, which is added if missing.
+    pub(super) fn number_of(&mut self, queue: u32, text: &str) -> u32 {
+        self.table.find(queue, text.as_bytes()).unwrap_or_else(|| {
+            self.table.insert(OrderKey { queue, text: text.into(), turn: NONE, profiles: 0 })
+        })
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.table.len() as u64 * ORDER_KEY_BYTES
+    }
+
+    /// The oldest job that waits for its turn.
+    fn first_blocked(&self, key: u32) -> Option<(Order, u32)> {
+        let all = (key, (0, 0), 0)..=(key, (u64::MAX, u32::MAX), u32::MAX);
+        self.blocked.range(all).next().map(|&(_, order, slot)| (order, slot))
+    }
+
+    /// The keys of a snapshot; none if a queue has a key twice.
+    pub(super) fn from_entries(entries: Slab<OrderKey>) -> Option<Orders> {
+        Some(Orders { table: KeyTable::from_entries(entries)?, ..Orders::default() })
+    }
+}
+
+impl State {
+    /// The job's order key; `NONE` without one.
+    #[inline]
+    pub(super) fn order_key_of(&self, slot: u32) -> u32 {
+        match self.rows[slot].profile {
+            // Most jobs have no options of their own: this check is all that order costs them.
+            DEFAULT => NONE,
+            profile => self.profiles.keys(profile).order,
+        }
+    }
+
+    /// What a blocked job waits for.
+    pub(super) fn blocked_by(&self, slot: u32) -> Option<BlockedBy> {
+        if self.rows[slot].substate != Substate::Blocked {
+            return None;
+        }
+        let key = &self.orders.table[self.order_key_of(slot)];
+        Some(BlockedBy::Order { key: key.text.to_string(), job: self.rows[key.turn].id })
+    }
+
+    /// Gives the turn of its key to a job that would enter ready. False if another has it, or may
+    /// be older: then the job has to wait, and [`State::settle_turns`] decides.
+    pub(super) fn take_turn_of(&mut self, key: u32, slot: u32) -> bool {
+        if self.orders.table[key].turn == NONE && self.orders.first_blocked(key).is_none() {
+            self.orders.table[key].turn = slot;
+        }
+        self.orders.table[key].turn == slot
+    }
+
+    /// The job is due, and waits for its turn.
+    pub(super) fn enter_blocked(&mut self, slot: u32, key: u32) {
+        let row = &mut self.rows[slot];
+        row.when = self.now.mono_ms;
+        let (order, queue) = (row.order(), row.queue);
+        self.orders.blocked.insert((key, order, slot));
+        self.orders.unsettled.push(key);
+        self.set_substate(slot, Substate::Blocked);
+        self.queues[queue as usize].blocked.push_back(&mut self.rows, Links::Main, slot);
+        self.watch_expiry(slot);
+    }
+
+    pub(super) fn leave_blocked(&mut self, slot: u32) {
+        let (key, row) = (self.order_key_of(slot), &self.rows[slot]);
+        let (order, queue) = (row.order(), row.queue);
+        self.orders.blocked.remove(&(key, order, slot));
+        self.queues[queue as usize].blocked.unlink(&mut self.rows, Links::Main, slot);
+    }
+
+    /// The job has ended, or is about to be removed: its key's turn goes to the next.
+    #[inline]
+    pub(super) fn return_turn(&mut self, slot: u32) {
+        let key = self.order_key_of(slot);
+        if key != NONE && self.orders.table[key].turn == slot {
+            self.orders.table[key].turn = NONE;
+            self.orders.unsettled.push(key);
+        }
+    }
+
+    /// Gives turns that have become free, or that an older job has a claim to.
+    #[inline]
+    pub(super) fn settle_turns(&mut self, out: &mut Outcomes) {
+        if !self.orders.unsettled.is_empty() {
+            self.settle_some_turns(out);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_some_turns(&mut self, out: &mut Outcomes) {
+        let mut unsettled = std::mem::take(&mut self.orders.unsettled);
+        for key in unsettled.drain(..) {
+            steps::count(1);
+            let Some((order, next)) = self.orders.first_blocked(key) else { continue };
+            let turn = self.orders.table[key].turn;
+            if turn != NONE {
+                if !self.may_be_overtaken(turn, order) {
+                    continue;
+                }
+                self.leave_substate(turn);
+                self.enter_blocked(turn, key);
+                self.emit(turn, JobChange::Blocked, out);
+            }
+            self.orders.table[key].turn = next;
+            self.leave_substate(next);
+            self.enter_ready(next, Substate::Returned, self.now.mono_ms);
+            self.emit(next, JobChange::Unblocked, out);
+        }
+        // The list keeps its memory for the next command; a job that was overtaken is settled.
+        self.orders.unsettled.clear();
+        unsettled.clear();
+        self.orders.unsettled = unsettled;
+    }
+
+    /// True of a job with the turn that is ready, was never delivered, and is younger: its place is
+    /// behind an older one that came due, or was revived, after it.
+    fn may_be_overtaken(&self, turn: u32, order: Order) -> bool {
+        let row = &self.rows[turn];
+        row.substate == Substate::Returned && row.deliveries == 0 && order < row.order()
+    }
+
+    /// Counts the profiles of each key, after a restore.
+    pub(super) fn count_profiles_of_keys(&mut self) {
+        for (_, profile) in self.profiles.table().iter() {
+            if profile.keys.order != NONE {
+                self.orders.table[profile.keys.order].profiles += 1;
+            }
+        }
+    }
+
+    /// Removes the key once no job has it.
+    pub(super) fn release_order_key(&mut self, key: u32) {
+        let entry = &mut self.orders.table[key];
+        entry.profiles -= 1;
+        if entry.profiles == 0 {
+            self.orders.table.remove(key);
+        }
+    }
+}
+
+impl Encode for OrderKey {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.queue));
+        super::snapshot::put_index(out, self.turn);
+        out.string(&self.text);
+    }
+}
+
+/// Its profiles count themselves when they are restored.
+impl Decode for OrderKey {
+    fn decode(r: &mut Reader) -> Result<OrderKey, WireError> {
+        let (queue, turn) = (r.u32()?, super::snapshot::index(r)?);
+        let text = r.text("order key", KEY_BYTES_MAX)?.into();
+        Ok(OrderKey { queue, text, turn, profiles: 0 })
+    }
+}
