@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_kinds::{CodecError, IntoJob, JobKind};
-use longshore_protocol::{Backoff, Due, Idempotency, JobId, NewJob, TraceContext};
+use longshore_protocol::{Backoff, Due, FairKey, Idempotency, JobId, NewJob, TraceContext};
 
 use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
@@ -106,6 +106,15 @@ impl<J> Enqueue<'_, J> {
     /// The path needs one publisher, or one home.
     pub fn order_key(self, key: impl Into<String>) -> Self {
         self.set(|job| job.keys_mut().order = Some(key.into()))
+    }
+
+    /// Gives the job a fair key of 1 to 80 bytes, such as its tenant: among its queue's ready jobs of
+    /// one priority, keys take turns, whatever one of them enqueues. A key of weight 3 gets three
+    /// deliveries for one of a key of weight 1; 1 to 1,000, and that of the latest job counts. The
+    /// path needs one publisher, or one home.
+    pub fn fair_key(self, key: impl Into<String>, weight: u16) -> Self {
+        let key = FairKey { key: key.into(), weight };
+        self.set(|job| job.keys_mut().fair = Some(key))
     }
 
     /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock

@@ -6,7 +6,7 @@ use crate::fields::{put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::idempotency::Idempotency;
 use crate::job::NewJob;
-use crate::limits::KEY_BYTES_MAX;
+use crate::limits::{FAIR_WEIGHT_MAX, KEY_BYTES_MAX};
 
 /// A job's relations to other jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,6 +16,18 @@ pub struct JobKeys {
     /// Jobs of a queue with the same order key run one at a time, in the order in which they were
     /// enqueued; a job that retries or snoozes keeps the others waiting. 1 to 80 bytes.
     pub order: Option<String>,
+    /// Among a queue's ready jobs of one priority, fair keys take turns by their weights.
+    pub fair: Option<FairKey>,
+}
+
+/// A fair key: mostly the tenant whose job it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FairKey {
+    /// The key: 1 to 80 bytes.
+    pub key: String,
+    /// How many deliveries the key gets for one of a key of weight 1: 1 to 1,000. That of the
+    /// latest job of the key and priority counts.
+    pub weight: u16,
 }
 
 impl JobKeys {
@@ -30,6 +42,13 @@ impl NewJob {
     #[must_use]
     pub fn order_key(mut self, key: impl Into<String>) -> NewJob {
         self.keys_mut().order = Some(key.into());
+        self
+    }
+
+    /// Gives the job a [fair key](JobKeys::fair) of a weight, 1 to 1,000.
+    #[must_use]
+    pub fn fair_key(mut self, key: impl Into<String>, weight: u16) -> NewJob {
+        self.keys_mut().fair = Some(FairKey { key: key.into(), weight });
         self
     }
 
@@ -50,6 +69,7 @@ impl Encode for JobKeys {
             out,
             0 => self.idempotency,
             1 => self.order,
+            3 => self.fair,
         }
     }
 }
@@ -61,9 +81,25 @@ impl Decode for JobKeys {
             r, mask, "key of a job that this version does not know",
             0 => idempotency: Idempotency::decode,
             1 => order: |r| key(r, "order key"),
+            3 => fair: FairKey::decode,
         }
-        let keys = JobKeys { idempotency, order };
+        let keys = JobKeys { idempotency, order, fair };
         if keys.is_empty() { Err(empty) } else { Ok(keys) }
+    }
+}
+
+impl Encode for FairKey {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&self.key);
+        out.u64(u64::from(self.weight));
+    }
+}
+
+impl Decode for FairKey {
+    fn decode(r: &mut Reader) -> Result<FairKey, WireError> {
+        let key = key(r, "fair key")?;
+        let is_valid = |weight: &u16| (1..=FAIR_WEIGHT_MAX).contains(weight);
+        Ok(FairKey { key, weight: r.valid("weight of a fair key outside 1 to 1,000", is_valid)? })
     }
 }
 

@@ -48,7 +48,7 @@ pub use homes::{DeclaredHome, HomePattern, Homes, HomesError};
 pub use id::{Epoch, Incarnation, JobId, JobRef, LinkId, PublisherId, SessionId, Token};
 pub use idempotency::Idempotency;
 pub use job::{Backoff, Due, Entry, EntryHead, Headers, JobError, JobOptions, NewJob};
-pub use keys::JobKeys;
+pub use keys::{FairKey, JobKeys};
 pub use later_fields::LaterFields;
 pub use name::{NameError, check_name};
 pub use path::{Path, PathError};

@@ -28,6 +28,8 @@ pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 pub const HEADERS_MAX: usize = 1_024;
 /// Longest key that relates a job to others (idempotency, order), in bytes.
 pub const KEY_BYTES_MAX: usize = 80;
+/// Highest weight of a fair key.
+pub const FAIR_WEIGHT_MAX: u16 = 1_000;
 /// Longest time that an idempotency key lasts, in milliseconds (30 days).
 pub const IDEMPOTENCY_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Largest result of one job, in bytes.

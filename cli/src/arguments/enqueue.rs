@@ -28,7 +28,7 @@ pub(crate) struct Enqueue {
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
-    /// "idempotency_for", "order_key", "priority", "delay", "at", "expires", "max_attempts", "lease",
+    /// "idempotency_for", "order_key", "fair_key", "fair_weight", "priority", "delay", "at", "expires", "max_attempts", "lease",
     /// "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
@@ -54,6 +54,18 @@ pub(crate) struct Enqueue {
     /// Jobs of a queue with the same key, of 1 to 80 bytes, run one at a time, in order
     #[arg(long, value_name = "KEY")]
     pub(crate) order_key: Option<String>,
+    /// Among a queue's ready jobs of one priority, keys (such as tenants) take turns
+    #[arg(long, value_name = "KEY")]
+    pub(crate) fair_key: Option<String>,
+    /// Jobs of the key for one of a key of weight 1
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "fair_key",
+        value_parser = clap::value_parser!(u16).range(1..=1_000)
+    )]
+    pub(crate) fair_weight: u16,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

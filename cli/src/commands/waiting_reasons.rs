@@ -392,6 +392,7 @@ mod tests {
             ended_at: None,
             token: None,
             worker: None,
+            blocked: None,
             death: None,
             error: None,
             replaces: None,

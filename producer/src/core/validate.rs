@@ -1,8 +1,8 @@
 //! Checks jobs for what every publisher would refuse.
 
 use longshore_protocol::limits::{
-    HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN,
-    PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
+    FAIR_WEIGHT_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX,
+    LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
 };
 use longshore_protocol::{Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal};
 
@@ -37,7 +37,14 @@ fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
     if let Some(idempotency) = &keys.idempotency {
         check_idempotency(idempotency)?;
     }
-    keys.order.as_ref().map_or(Ok(()), |key| check_key("order_key (length in bytes)", key))
+    if let Some(order) = &keys.order {
+        check_key("order_key (length in bytes)", order)?;
+    }
+    if let Some(fair) = &keys.fair {
+        check_key("fair_key (length in bytes)", &fair.key)?;
+        within("fair_weight", fair.weight.into(), 1, FAIR_WEIGHT_MAX.into())?;
+    }
+    Ok(())
 }
 
 fn check_key(option: &'static str, key: &str) -> Result<(), BadOption> {

@@ -57,6 +57,7 @@ fn stat(n: u64) -> QueueStat {
             cancelled: n,
             prepared: n,
             expired: n,
+            blocked: 0,
         },
         oldest_ready_ms: Some(n),
         enqueued: n,

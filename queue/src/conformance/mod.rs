@@ -53,7 +53,8 @@ scenarios! {
         path_that_is_not_served_is_refused;
     order:
         jobs_of_an_order_key_run_one_at_a_time_in_order
-        a_dead_job_keeps_its_turn_only_if_its_queue_says_so;
+        a_dead_job_keeps_its_turn_only_if_its_queue_says_so
+        fair_keys_share_by_weight_whatever_one_enqueues;
     prepared:
         prepared_job_runs_only_after_confirmation
         delay_of_a_prepared_job_counts_from_its_confirmation

@@ -1,7 +1,9 @@
-//! Jobs with order keys.
+//! Jobs with order keys and fair keys.
+
+use std::collections::BTreeMap;
 
 use longshore_protocol::messages::work::{Action, BlockedBy, NewSettle};
-use longshore_protocol::{Backoff, JobError, JobOptions, JobState, NewJob, QueueSettings};
+use longshore_protocol::{Backoff, JobError, JobId, JobOptions, JobState, NewJob, QueueSettings};
 
 use super::scenario::{QUEUE, StoreScenario, from, id, job};
 
@@ -62,4 +64,29 @@ pub(super) async fn a_dead_job_keeps_its_turn_only_if_its_queue_says_so(
     assert_eq!(scenario.state(id(3)).await, Some(JobState::Blocked));
     scenario.act(Action::Drop, &[id(2)]).await;
     assert_eq!(scenario.delivered_job(worker).id, id(3));
+}
+
+pub(super) async fn fair_keys_share_by_weight_whatever_one_enqueues(scenario: &mut StoreScenario) {
+    let of = |n: u32, key: &str, weight| job(n).fair_key(key, weight);
+    scenario.create((0..60).map(|n| of(n, "many", 1))).await;
+    scenario.create((100..160).map(|n| of(n, "heavy", 3))).await;
+    scenario.create((200..230).map(job)).await;
+    let worker = scenario.worker("w", from("/jobs/**"), 51).await;
+    let kind = |id: JobId| match u32::from_be_bytes(id.0[12..].try_into().unwrap_or_default()) {
+        0..100 => "many",
+        100..200 => "heavy",
+        _ => "none",
+    };
+    let mut counts = BTreeMap::new();
+    for delivered in scenario.delivered(worker) {
+        *counts.entry(kind(delivered.id)).or_insert(0) += 1;
+    }
+    let ideal = [("heavy", 30), ("many", 10), ("none", 10)];
+    for (key, share) in ideal {
+        assert!((share..=share + 1).contains(&counts[key]), "{counts:?}");
+    }
+    scenario.restart().await;
+    let worker = scenario.worker("other", from("/jobs/**"), 5).await;
+    let all: Vec<&str> = scenario.delivered(worker).iter().map(|job| kind(job.id)).collect();
+    assert_eq!(all.iter().filter(|&&kind| kind == "heavy").count(), 3, "passes survive: {all:?}");
 }

@@ -243,11 +243,12 @@ impl State {
 
     /// Updates a queue's groups with its current head and number of ready jobs.
     pub(super) fn update_groups_of(&mut self, queue: u32) {
-        let q = &mut self.queues[queue as usize];
+        let q = &self.queues[queue as usize];
         let (head, ready) = match q.pauses {
-            0 => (q.ready.next(&self.rows).map(|(head, _)| head), q.ready.len()),
+            0 => (self.next_ready(queue).map(|(head, _)| head), q.ready.len() + q.fair_ready),
             _ => (None, 0),
         };
+        let q = &mut self.queues[queue as usize];
         let (known, counted) = (q.known_head, q.known_ready);
         (q.known_head, q.known_ready) = (head, ready);
         for member in &q.groups {
@@ -336,9 +337,7 @@ impl State {
     ) -> u32 {
         let (mut delivered, mut has_expired) = (0, false);
         while delivered < most {
-            let Some((head, slot)) = self.queues[queue as usize].ready.next(&self.rows) else {
-                break;
-            };
+            let Some((head, slot)) = self.next_ready(queue) else { break };
             if (delivered > 0 || has_expired) && bound.is_some_and(|bound| bound < (head, queue)) {
                 break;
             }

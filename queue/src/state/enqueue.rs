@@ -12,7 +12,7 @@ use longshore_protocol::{
 };
 
 use super::State;
-use super::idempotency::{KeyUse, NewKeys, same_key};
+use super::idempotency::{KeyUse, NewKeys, same_key, share_of_head};
 use super::profile;
 use super::queue::Queue;
 use super::row::{Row, Substate};
@@ -230,6 +230,7 @@ impl State {
         let mut new_queues = 0;
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
         let mut new_orders: HashSet<(&Path, String)> = HashSet::new();
+        let mut new_shares: HashSet<(&Path, Vec<u8>)> = HashSet::new();
         let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
             let head = match entry.head {
@@ -263,6 +264,10 @@ impl State {
             if order.as_ref().is_some_and(|order| new_orders.contains(order)) {
                 keys.orders = 0;
             }
+            let share = share_of_head(&head).map(|text| (path, text));
+            if share.as_ref().is_some_and(|share| new_shares.contains(share)) {
+                keys.shares = 0;
+            }
             match fits.and_then(|()| self.admit_new_keys(keys, added)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
@@ -272,6 +277,8 @@ impl State {
                     new_jobs.insert(head.id, payload);
                     added.held += keys.held;
                     added.orders += keys.orders;
+                    added.shares += keys.shares;
+                    new_shares.extend(share);
                     new_orders.extend(order);
                     new_keys.extend(text.map(|text| (text, (payload, head.id))));
                     EnqueueOutcome::Created

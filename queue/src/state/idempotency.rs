@@ -16,6 +16,7 @@ use longshore_protocol::{
 use super::State;
 use super::chunks::Shared;
 use super::enqueue::payload_of;
+use super::fair::share_text;
 use super::key_table::{KeyTable, Keyed};
 use super::slab::Slab;
 
@@ -132,6 +133,7 @@ pub struct QueueKeys<'a> {
 pub(super) struct NewKeys {
     pub(super) held: u64,
     pub(super) orders: u64,
+    pub(super) shares: u64,
 }
 
 /// What a new job's key is to its queue.
@@ -216,15 +218,24 @@ impl State {
         NewKeys {
             held: u64::from(key == KeyUse::New),
             orders: u64::from(order.is_some_and(is_new)),
+            shares: u64::from(self.has_new_share(path, head)),
         }
+    }
+
+    fn has_new_share(&self, path: &Path, head: &EntryHead) -> bool {
+        let Some(text) = share_of_head(head) else { return false };
+        let queue = self.by_path.get(path);
+        queue.and_then(|&queue| self.shares.table.find(queue, &text)).is_none()
     }
 
     /// Whether new keys fit, after others of the same batch.
     pub(super) fn admit_new_keys(&self, new: NewKeys, others: NewKeys) -> Result<(), Refusal> {
         let held = self.keys.bytes() + (others.held + new.held) * KEY_BYTES;
         let orders = self.orders.table.len() as u64 + others.orders + new.orders;
+        let shares = self.shares.table.len() as u64 + others.shares + new.shares;
         if new.held > 0 && held > self.rules.key_bytes
             || new.orders > 0 && orders > self.rules.order_keys
+            || new.shares > 0 && shares > self.rules.fair_keys
         {
             return Err(Refusal::KeysFull);
         }
@@ -261,6 +272,13 @@ impl State {
             self.keys.remove(slot);
         }
     }
+}
+
+/// The name of a new job's share in its queue.
+pub(super) fn share_of_head(head: &EntryHead) -> Option<Vec<u8>> {
+    let fair = head.keys.as_ref()?.fair.as_ref()?;
+    let priority = head.options.as_ref().map_or(0, |options| options.priority);
+    Some(share_text(priority, &fair.key))
 }
 
 /// A known key: the same job if the payload's length and checksum are the same.

@@ -140,8 +140,9 @@ impl State {
             let path = &queue.path;
             ensure!(self.by_path.get(path) == Some(&number), "{path} leads to another queue");
             let ready = queue.ready.walk(&self.rows);
-            ensure!(ready.len() as u64 == queue.counts.ready, "{path}: ready jobs differ");
-            ensure!(queue.ready.len() == queue.counts.ready, "{path}: ready jobs are miscounted");
+            let all = queue.ready.len() + queue.fair_ready;
+            ensure!(ready.len() as u64 == queue.ready.len(), "{path}: ready jobs differ");
+            ensure!(all == queue.counts.ready, "{path}: ready jobs are miscounted");
             let mut last = None;
             for (priority, substate, slot) in ready {
                 let row = &self.rows[slot];
@@ -164,7 +165,7 @@ impl State {
             let closings = self.closings.of(path).count();
             ensure!(usize::from(queue.closings) == closings, "{path}: its closings are miscounted");
             let (next, ready) = match pauses {
-                0 => (queue.ready.next(&self.rows).map(|(head, _)| head), queue.counts.ready),
+                0 => (self.next_ready(number).map(|(head, _)| head), queue.counts.ready),
                 _ => (None, 0),
             };
             ensure!(queue.known_head == next, "{path}: its groups know another head");
@@ -309,7 +310,8 @@ impl State {
     /// dead if its queue says so. Nobody is blocked where nobody has the turn.
     fn check_orders(&self) -> Result<(), String> {
         ensure!(self.orders.unsettled.is_empty(), "a command left a turn to give");
-        let (mut blocked, mut profiles) = (BTreeSet::new(), BTreeMap::<u32, u32>::new());
+        let (mut blocked, mut shared) = (BTreeSet::new(), BTreeSet::new());
+        let mut profiles = BTreeMap::<u32, u32>::new();
         for (_, profile) in self.profiles.table().iter() {
             *profiles.entry(profile.keys.order).or_default() += 1;
         }
@@ -319,6 +321,11 @@ impl State {
                 continue;
             }
             let key = self.order_key_of(slot);
+            let share = self.share_of(slot);
+            if share != NONE && row.substate == Substate::Returned {
+                shared.insert((share, row.order(), slot));
+            }
+            ensure!(share == NONE || row.substate != Substate::Fresh, "row {slot} has no share");
             let has_turn = key != NONE && self.orders.table[key].turn == slot;
             let needs_turn = matches!(
                 row.substate,
@@ -335,6 +342,7 @@ impl State {
             }
         }
         ensure!(blocked == self.orders.blocked, "the blocked jobs differ");
+        self.check_shares(&shared)?;
         for (number, key) in self.orders.table.entries().iter() {
             let (queue, text) = key.key();
             let found = self.orders.table.find(queue, text);
@@ -422,8 +430,8 @@ impl State {
             let both_wait = jobs > 0 && credits > 0;
             let may_wait = is_stalled || both_wait && self.delivery_budget == 0;
             ensure!(both_wait == may_wait, "{pattern}: jobs and credits wait for each other");
-            let next = group.lanes.next().map(|next| &self.queues[next.queue as usize].ready);
-            let next = next.and_then(|ready| ready.next(&self.rows)).map(|(_, slot)| slot);
+            let next = group.lanes.next().and_then(|next| self.next_ready(next.queue));
+            let next = next.map(|(_, slot)| slot);
             let is_expired = next.is_some_and(|slot| self.is_expired(slot));
             ensure!(!is_stalled || is_expired, "{pattern}: stalled before a job that is in time");
             ensure!(group.lanes.heads().eq(&heads), "{pattern}: heads differ");

@@ -152,7 +152,7 @@ impl State {
     fn first_open(&self, queue: u32, state: JobState) -> Option<u32> {
         let q = &self.queues[queue as usize];
         let slot = match state {
-            JobState::Ready => q.ready.next(&self.rows).map_or(NONE, |(_, slot)| slot),
+            JobState::Ready => self.next_ready(queue).map_or(NONE, |(_, slot)| slot),
             JobState::Blocked => q.blocked.head,
             JobState::Scheduled => q.scheduled.head,
             JobState::Prepared => q.prepared.head,

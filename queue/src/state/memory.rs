@@ -22,6 +22,8 @@ const INDEX_BYTES: usize = 9;
 const WAIT_BYTES: usize = 24;
 /// A job's unique options, with their entry in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
+/// A fair key's share: its entry, its text, its places in its level, the options of its jobs.
+const SHARE_BYTES: u64 = 576;
 /// A group of dead letters, with its entries in the tables by key and by age: in the worst case one
 /// for each dead job.
 const KIND_BYTES: usize = 128;
@@ -38,8 +40,11 @@ impl State {
         let jobs = self.rows.used as usize * (size_of::<Row>() + INDEX_BYTES);
         let running = self.rows.tokens() * INDEX_BYTES;
         let due = &self.timers;
-        let waiting =
-            due.mono.len() + due.wall.len() + due.expiring.len() + self.orders.blocked.len();
+        let waiting = due.mono.len()
+            + due.wall.len()
+            + due.expiring.len()
+            + self.orders.blocked.len()
+            + self.shares.jobs.len();
         let waiting = waiting * WAIT_BYTES;
         let sides = self.sides.len() * size_of::<Option<SideRow>>();
         let profiles = self.profiles.table().len() * PROFILE_BYTES;
@@ -48,7 +53,12 @@ impl State {
         let dead = self.dead.table().len() * KIND_BYTES;
         let bytes = jobs + running + waiting + sides + profiles + queues + sessions + dead;
         let items = self.side_items * ITEM_BYTES as u64;
-        bytes as u64 + items + self.keys.bytes() + self.orders.bytes() + self.sessions.answer_bytes
+        bytes as u64
+            + items
+            + self.keys.bytes()
+            + self.orders.bytes()
+            + self.shares.table.len() as u64 * SHARE_BYTES
+            + self.sessions.answer_bytes
     }
 }
 

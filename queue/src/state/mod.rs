@@ -14,7 +14,7 @@
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
 //!   But no job is delivered, or enters ready, after its expiry: [`expiry`]; and no key of a job
 //!   counts after its end: [`idempotency`].
-//! - Jobs with an order key have turns: [`order`].
+//! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 
 mod act;
 mod age_cursor;
@@ -27,6 +27,7 @@ mod drain;
 mod enqueue;
 mod events;
 mod expiry;
+mod fair;
 mod history;
 mod id_key;
 mod idempotency;
@@ -75,6 +76,7 @@ pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
+use self::fair::Shares;
 use self::idempotency::HeldKeys;
 use self::links::{Link, ServedPaths};
 use self::names::WorkerNames;
@@ -120,6 +122,7 @@ pub struct State {
     timers: Timers,
     keys: HeldKeys,
     orders: Orders,
+    shares: Shares,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -167,6 +170,7 @@ impl State {
             timers: Timers::default(),
             keys: HeldKeys::default(),
             orders: Orders::default(),
+            shares: Shares::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),

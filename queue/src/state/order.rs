@@ -181,6 +181,9 @@ impl State {
             if profile.keys.order != NONE {
                 self.orders.table[profile.keys.order].profiles += 1;
             }
+            if profile.keys.share != NONE {
+                self.shares.table[profile.keys.share].profiles += 1;
+            }
         }
     }
 

@@ -17,10 +17,12 @@ pub(super) const DEFAULT: u32 = 0;
 pub(super) struct KeyNumbers {
     /// Its order key; `NONE` without one.
     pub(super) order: u32,
+    /// Its share; `NONE` without a fair key.
+    pub(super) share: u32,
 }
 
 impl KeyNumbers {
-    pub(super) const EMPTY: KeyNumbers = KeyNumbers { order: NONE };
+    pub(super) const EMPTY: KeyNumbers = KeyNumbers { order: NONE, share: NONE };
 }
 
 /// What jobs have in common.
@@ -121,6 +123,10 @@ impl State {
         if let Some(text) = keys.and_then(|keys| keys.order.as_ref()) {
             numbers.order = self.orders.number_of(queue, text);
         }
+        if let Some(fair) = keys.and_then(|keys| keys.fair.as_ref()) {
+            let (priority, weight) = (options.priority, fair.weight);
+            numbers.share = self.share_number(queue, priority, &fair.key, weight);
+        }
         self.profile_with(options, numbers)
     }
 
@@ -130,6 +136,9 @@ impl State {
         if is_new && keys.order != NONE {
             self.orders.table[keys.order].profiles += 1;
         }
+        if is_new && keys.share != NONE {
+            self.shares.table[keys.share].profiles += 1;
+        }
         number
     }
 
@@ -137,6 +146,9 @@ impl State {
     pub(super) fn release_keys(&mut self, keys: KeyNumbers) {
         if keys.order != NONE {
             self.release_order_key(keys.order);
+        }
+        if keys.share != NONE {
+            self.release_share(keys.share);
         }
     }
 }

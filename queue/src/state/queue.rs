@@ -3,6 +3,7 @@
 use longshore_protocol::messages::work::JobCounts;
 use longshore_protocol::{Gate, Path, QueueSettings};
 
+use super::fair::FairLevels;
 use super::ready::{Head, Ready};
 use super::retention::EndedJobs;
 use super::row::Substate;
@@ -27,7 +28,12 @@ pub(super) struct Queue {
     pub(super) pauses: u16,
     /// How many closed patterns match it: it accepts new jobs only if there is none.
     pub(super) closings: u16,
+    /// The ready jobs, except for those with a fair key.
     pub(super) ready: Ready,
+    /// The shares of fair keys, by priority.
+    pub(super) fair: FairLevels,
+    /// Their ready jobs.
+    pub(super) fair_ready: u64,
     pub(super) prepared: List,
     pub(super) scheduled: List,
     /// Waiting for the turn of their order keys.
@@ -64,6 +70,8 @@ impl Queue {
             pauses: 0,
             closings: 0,
             ready: Ready::default(),
+            fair: FairLevels::new(),
+            fair_ready: 0,
             prepared: List::default(),
             scheduled: List::default(),
             blocked: List::default(),

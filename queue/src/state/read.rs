@@ -178,7 +178,7 @@ impl State {
     fn queue_stat(&self, number: u32, now: Now) -> QueueStat {
         let queue = &self.queues[number as usize];
         let groups = queue.groups.iter().map(|member| &self.dispatch.groups[member.group]);
-        let since = queue.ready.oldest_since_ms(&self.rows);
+        let since = self.oldest_ready_since_ms(number);
         QueueStat {
             path: queue.path.clone(),
             counts: queue.counts,

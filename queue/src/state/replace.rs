@@ -60,9 +60,11 @@ impl State {
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
-        let keys = *self.profiles.keys(row.profile);
+        let mut keys = *self.profiles.keys(row.profile);
         let schedule = Schedule::of(&head);
-        let profile = self.profile_with(head.options.take().unwrap_or_default(), keys);
+        let options = head.options.take().unwrap_or_default();
+        keys.share = self.share_at(queue, keys.share, options.priority);
+        let profile = self.profile_with(options, keys);
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };

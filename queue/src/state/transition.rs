@@ -131,8 +131,17 @@ impl State {
         let (queue, substate) = (row.queue, row.substate);
         let priority = self.profiles.options(row.profile).priority;
         let (lease_ms, run_timeout_ms) = (self.lease_ms(row), self.run_timeout_ms(row));
+        match self.share_of(slot) {
+            NONE => {
+                let ready = &mut self.queues[queue as usize].ready;
+                ready.remove(&mut self.rows, priority, slot, substate);
+            }
+            share => self.remove_from_share(slot, share),
+        }
+        if !self.queues[queue as usize].fair.is_empty() {
+            self.charge_share(queue, priority, self.share_of(slot));
+        }
         let q = &mut self.queues[queue as usize];
-        q.ready.remove(&mut self.rows, priority, slot, substate);
         q.counts.ready -= 1;
         q.counts.running += 1;
 
@@ -219,12 +228,22 @@ impl State {
             }
             substate = Substate::Returned;
         }
+        let share = self.share_of(slot);
+        if share != NONE {
+            substate = Substate::Returned;
+        }
         let row = &mut self.rows[slot];
         row.when = since_ms;
         let queue = row.queue;
         let priority = self.profiles.options(row.profile).priority;
         self.set_substate(slot, substate);
-        self.queues[queue as usize].ready.add(&mut self.rows, priority, slot, substate);
+        match share {
+            NONE => {
+                let ready = &mut self.queues[queue as usize].ready;
+                ready.add(&mut self.rows, priority, slot, substate);
+            }
+            share => self.add_to_share(slot, share),
+        }
         self.mark_changed(queue);
         self.watch_expiry(slot);
     }
@@ -269,8 +288,14 @@ impl State {
         match substate {
             Substate::Free => {}
             Substate::Fresh | Substate::Returned => {
-                let priority = self.profiles.options(profile).priority;
-                q.ready.remove(&mut self.rows, priority, slot, substate);
+                match self.share_of(slot) {
+                    NONE => {
+                        let priority = self.profiles.options(profile).priority;
+                        let ready = &mut self.queues[queue as usize].ready;
+                        ready.remove(&mut self.rows, priority, slot, substate);
+                    }
+                    share => self.remove_from_share(slot, share),
+                }
                 self.mark_changed(queue);
             }
             Substate::Delayed | Substate::Timed | Substate::Retrying => {

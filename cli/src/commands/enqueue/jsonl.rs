@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use longshore::protocol::FairKey;
 use longshore::{Due, NewJob};
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,6 +19,8 @@ struct Line {
     idempotency_key: Option<String>,
     idempotency_for: Option<String>,
     order_key: Option<String>,
+    fair_key: Option<String>,
+    fair_weight: Option<u16>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -62,6 +65,13 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     super::set_idempotency(&mut job, line.idempotency_key, key_for.transpose()?);
     if let Some(key) = line.order_key {
         job.keys_mut().order = Some(key);
+    }
+    match (line.fair_key, line.fair_weight) {
+        (Some(key), weight) => {
+            job.keys_mut().fair = Some(FairKey { key, weight: weight.unwrap_or(1) });
+        }
+        (None, Some(_)) => return Err("fair_weight: the job has no fair_key".to_owned()),
+        (None, None) => {}
     }
     if let Some(priority) = line.priority {
         job.options.priority = priority;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::protocol::Idempotency;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
+use longshore::protocol::{FairKey, Idempotency};
 use longshore::{
     Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, new_id,
 };
@@ -129,6 +129,9 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     set_idempotency(&mut job, arguments.idempotency_key.clone(), arguments.idempotency_for);
     if let Some(key) = arguments.order_key.clone() {
         job.keys_mut().order = Some(key);
+    }
+    if let Some(key) = arguments.fair_key.clone() {
+        job.keys_mut().fair = Some(FairKey { key, weight: arguments.fair_weight });
     }
     if !arguments.jsonl {
         // With --jsonl each line may set other times.

@@ -170,6 +170,7 @@ fn job(id: JobId, state: JobState) -> JobInfo {
         ended_at: None,
         token: None,
         worker: None,
+        blocked: None,
         death: None,
         error: None,
         replaces: None,

@@ -33,6 +33,7 @@ pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
         ended_at: None,
         token: None,
         worker: None,
+        blocked: None,
         death: None,
         error: None,
         replaces: None,

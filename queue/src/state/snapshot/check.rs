@@ -16,7 +16,14 @@ impl State {
         }
         for (_, profile) in self.profiles.table().iter() {
             let order = profile.keys.order;
-            if order != NONE && self.orders.table.entries().get(order).is_none() {
+            let share = profile.keys.share;
+            let is_share = |number| {
+                let share = self.shares.table.entries().get(number);
+                share.is_some_and(|share| share.priority == profile.options.priority)
+            };
+            if order != NONE && self.orders.table.entries().get(order).is_none()
+                || share != NONE && !is_share(share)
+            {
                 return inconsistent("options");
             }
         }
@@ -63,6 +70,10 @@ impl State {
             .any(|(_, held)| held.queue as usize >= self.queues.len())
         {
             return inconsistent("a key");
+        }
+        let shares = self.shares.table.entries();
+        if shares.iter().any(|(_, share)| share.queue as usize >= self.queues.len()) {
+            return inconsistent("a share");
         }
         for (number, key) in self.orders.table.entries().iter() {
             let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;

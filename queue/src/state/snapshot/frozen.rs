@@ -9,6 +9,7 @@ use super::super::State;
 use super::super::chunks::Shared;
 use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
+use super::super::fair::Share;
 use super::super::idempotency::HeldKey;
 use super::super::names::WorkerName;
 use super::super::order::OrderKey;
@@ -42,6 +43,7 @@ pub struct Frozen {
     rows: Shared<Row>,
     keys: FrozenSlab<HeldKey>,
     orders: FrozenSlab<OrderKey>,
+    shares: FrozenSlab<Share>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
@@ -64,7 +66,8 @@ impl State {
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES
-            + (self.keys.table().len() + self.orders.table.len()) as u64 * KEY_BYTES
+            + (self.keys.table().len() + self.orders.table.len() + self.shares.table.len()) as u64
+                * KEY_BYTES
     }
 
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
@@ -89,6 +92,7 @@ impl State {
             rows: self.rows.freeze(),
             keys: self.keys.freeze(),
             orders: self.orders.table.freeze(),
+            shares: self.shares.table.freeze(),
         }
     }
 
@@ -144,6 +148,7 @@ impl Snapshot for Frozen {
             || next_of(Table::Rows as u8, &mut self.rows, out, Row::encode)
             || next_of_slab(Table::Keys, &mut self.keys, out)
             || next_of_slab(Table::Orders, &mut self.orders, out)
+            || next_of_slab(Table::Shares, &mut self.shares, out)
     }
 }
 

@@ -66,6 +66,7 @@ impl State {
             Table::Rows => self.rows.allocated() as usize,
             Table::Keys => self.keys.table().entries().allocated(),
             Table::Orders => self.orders.table.entries().allocated(),
+            Table::Shares => self.shares.table.entries().allocated(),
         };
         count as u64
     }

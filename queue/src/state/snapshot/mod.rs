@@ -51,12 +51,13 @@ enum Table {
     Closings = 12,
     Keys = 13,
     Orders = 14,
+    Shares = 15,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 15] = [
+    const ALL: [Table; 16] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -72,6 +73,7 @@ impl Table {
         Table::Rows,
         Table::Keys,
         Table::Orders,
+        Table::Shares,
     ];
 }
 

@@ -1,8 +1,11 @@
 //! Queues in a snapshot.
 
+use std::cmp::Reverse;
+
 use longshore_protocol::{Decode, Encode, FrameWriter, Path, QueueSettings, Reader, WireError};
 
 use super::super::State;
+use super::super::fair::FairLevel;
 use super::super::queue::{Member, Queue};
 use super::super::rows::List;
 use super::{SnapshotError, put_optional};
@@ -34,6 +37,11 @@ impl Encode for Queue {
         for (priority, list) in fresh {
             out.i64(i64::from(priority));
             list.encode(out);
+        }
+        out.u64(self.fair.len() as u64);
+        for (priority, level) in &self.fair {
+            out.i64(i64::from(priority.0));
+            level.encode(out);
         }
         for list in [
             self.prepared,
@@ -70,6 +78,9 @@ impl Decode for Queue {
         let mut queue = Queue::new(Path::decode(r)?);
         for _ in 0..r.count("priorities", usize::MAX, 3)? {
             queue.ready.restore_fresh(r.i32()?, List::decode(r)?);
+        }
+        for _ in 0..r.count("priorities of fair keys", usize::MAX, 3)? {
+            queue.fair.insert(Reverse(r.i32()?), FairLevel::decode(r)?);
         }
         for list in [
             &mut queue.prepared,

@@ -8,6 +8,7 @@ use longshore_protocol::{Decode, Glob, Reader};
 use super::super::State;
 use super::super::dead_letters::{DeadLetterGroup as DeadGroup, DeadLetters};
 use super::super::enqueue::JOBS_MAX;
+use super::super::fair::{Share, Shares};
 use super::super::idempotency::{HeldKey, HeldKeys};
 use super::super::links::ServedPaths;
 use super::super::names::{WorkerName, WorkerNames};
@@ -30,6 +31,7 @@ pub struct Restoring {
     dead: Slab<DeadGroup>,
     keys: Slab<HeldKey>,
     orders: Slab<OrderKey>,
+    shares: Slab<Share>,
 }
 
 impl Default for Restoring {
@@ -49,6 +51,7 @@ impl Restoring {
             dead: Slab::default(),
             keys: Slab::default(),
             orders: Slab::default(),
+            shares: Slab::default(),
         }
     }
 
@@ -106,6 +109,7 @@ impl Restoring {
                 Table::Rows => state.rows.push(Row::decode(r)?),
                 Table::Keys => self.keys.push_entry(r.option()?),
                 Table::Orders => self.orders.push_entry(r.option()?),
+                Table::Shares => self.shares.push_entry(r.option()?),
             }
         }
         Ok(())
@@ -125,6 +129,7 @@ impl Restoring {
                 Table::Subscriptions => state.dispatch.subscriptions.push_free(number),
                 Table::Keys => self.keys.push_free(number),
                 Table::Orders => self.orders.push_free(number),
+                Table::Shares => self.shares.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -143,10 +148,10 @@ impl Restoring {
     /// # Errors
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
-        let Restoring { mut state, counts, profiles, names, dead, keys, orders } = self;
+        let Restoring { mut state, counts, profiles, names, dead, keys, orders, shares } = self;
         let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
-        let are_whole = are_whole.into_iter().chain([orders.is_whole()]);
+        let are_whole = are_whole.into_iter().chain([orders.is_whole(), shares.is_whole()]);
         let are_whole = are_whole.into_iter().chain([
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
@@ -163,6 +168,7 @@ impl Restoring {
         state.keys =
             HeldKeys::from_entries(keys).ok_or(inconsistent("a key that is there twice"))?;
         state.orders = Orders::from_entries(orders).ok_or(inconsistent("an order key twice"))?;
+        state.shares = Shares::from_entries(shares).ok_or(inconsistent("a share twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }
@@ -174,6 +180,7 @@ impl Restoring {
         state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
         state.check_numbers()?;
         state.count_profiles_of_keys();
+        state.count_shares();
         state.index_queues()?;
         state.index_rows();
         state.index_sessions();

@@ -5,7 +5,7 @@ use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader,
 use super::super::State;
 use super::super::prepared::Preparation;
 use super::super::profile::{KeyNumbers, Profile};
-use super::super::row::{Row, Substate};
+use super::super::row::{NONE, Row, Substate};
 use super::super::transition::SideRow;
 use super::{index, put_index};
 use crate::outcome::RecordRef;
@@ -30,7 +30,10 @@ impl State {
             q.enter(substate, row.entry);
             match substate {
                 Substate::Fresh => q.ready.restored_fresh(),
-                Substate::Returned => q.ready.add(&mut self.rows, priority, slot, substate),
+                Substate::Returned => match self.profiles.keys(self.rows[slot].profile).share {
+                    NONE => q.ready.add(&mut self.rows, priority, slot, substate),
+                    share => self.add_to_share(slot, share),
+                },
                 Substate::Timed => wall.push((when, slot)),
                 Substate::Delayed | Substate::Retrying | Substate::Prepared => {
                     mono.push((when, slot))
@@ -174,6 +177,7 @@ impl Encode for Profile {
     fn encode(&self, out: &mut FrameWriter) {
         self.options.encode(out);
         put_index(out, self.keys.order);
+        put_index(out, self.keys.share);
         out.u64(self.jobs);
     }
 }
@@ -181,7 +185,7 @@ impl Encode for Profile {
 impl Decode for Profile {
     fn decode(r: &mut Reader) -> Result<Profile, WireError> {
         let options = JobOptions::decode(r)?;
-        let keys = KeyNumbers { order: index(r)? };
+        let keys = KeyNumbers { order: index(r)?, share: index(r)? };
         Ok(Profile { options, keys, jobs: r.u64()? })
     }
 }

@@ -94,19 +94,25 @@ impl Model {
         ready.filter(move |job| lane_of(sources, &job.path).is_some() && is_open(job))
     }
 
-    /// The next job of one lane.
-    fn head<'a>(&'a self, sources: &PermittedSources, lane: usize) -> Option<&'a Job> {
-        let own = self.ready_for(sources).filter(|job| lane_of(sources, &job.path) == Some(lane));
-        own.min_by_key(|job| job.rank())
+    /// The jobs of which one is the next of one lane.
+    fn heads<'a>(&'a self, sources: &PermittedSources, lane: usize) -> Vec<&'a Job> {
+        self.heads_where(|path| lane_of(sources, path) == Some(lane))
     }
 
-    /// The candidates for the sources' next job: one, or one of each lane if they are weighted.
+    fn heads_where<'a>(&'a self, is_own: impl Fn(&Path) -> bool) -> Vec<&'a Job> {
+        let queues = self.queues.iter().map(|queue| &queue.path);
+        let queues = queues.filter(|path| is_own(path) && !self.is_paused(path));
+        self.possible_heads(&queues.collect::<Vec<_>>())
+    }
+
+    /// The candidates for the sources' next job: one, or one of each lane if they are weighted;
+    /// more where shares of fair keys are equal.
     fn next_for<'a>(&'a self, sources: &PermittedSources) -> Vec<&'a Job> {
-        let mut heads = (0..sources.patterns.len()).filter_map(|lane| self.head(sources, lane));
+        let mut heads = (0..sources.patterns.len()).map(|lane| self.heads(sources, lane));
         match sources.order {
-            Order::Age => heads.min_by_key(|job| job.rank()).into_iter().collect(),
-            Order::Strict => heads.next().into_iter().collect(),
-            Order::Weighted => heads.collect(),
+            Order::Age => self.heads_where(|path| lane_of(sources, path).is_some()),
+            Order::Strict => heads.find(|heads| !heads.is_empty()).unwrap_or_default(),
+            Order::Weighted => heads.flatten().collect(),
         }
     }
 
@@ -175,6 +181,7 @@ impl Model {
         assert!(delivered.token.0 >= self.next_token, "tokens rise");
         self.next_token = delivered.token.0 + 1;
         self.share(&sources, &path);
+        self.charge_share(self.find(id).expect("it is ready"));
 
         let now = self.now;
         let number = self.find(id).expect("it is ready");
@@ -203,7 +210,7 @@ impl Model {
     fn share(&mut self, sources: &PermittedSources, taken: &Path) {
         let lanes = 0..sources.patterns.len();
         let with_jobs: Vec<usize> =
-            lanes.clone().filter(|&lane| self.head(sources, lane).is_some()).collect();
+            lanes.clone().filter(|&lane| !self.heads(sources, lane).is_empty()).collect();
         if sources.order != Order::Weighted || with_jobs.len() < 2 {
             return;
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
 use longshore_protocol::{
-    Backoff, DeathReason, Due, Fingerprint, FrameWriter, Idempotency, JobKeys, JobOptions,
+    Backoff, DeathReason, Due, FairKey, Fingerprint, FrameWriter, Idempotency, JobKeys, JobOptions,
     JobState, NewJob, QueueSettings,
 };
 
@@ -62,18 +62,27 @@ impl Harness {
         let idempotency = (draw.one_in(4) || has).then(|| draw.idempotency());
         let is_ordered = draw.one_in(4) || self.has_order_keys();
         let order = is_ordered.then(|| ["a", "b", "b"][draw.below(3)].to_owned());
-        let keys = JobKeys { idempotency, order };
+        let fair = (draw.one_in(4) || self.has_fair_keys()).then(|| FairKey {
+            key: ["a", "b", "c"][draw.below(3)].to_owned(),
+            weight: [1, 1, 2, 1_000][draw.below(4)],
+        });
+        let keys = JobKeys { idempotency, order, fair };
         (!keys.is_empty()).then(|| Box::new(keys))
     }
 
     /// Cases in which most jobs have an idempotency key.
     fn has_keys(&self) -> bool {
-        self.bias % 4 == 1
+        self.bias % 8 == 1
     }
 
     /// Cases in which most jobs have an order key.
     fn has_order_keys(&self) -> bool {
-        self.bias % 4 == 2
+        self.bias % 8 == 2
+    }
+
+    /// Cases in which most jobs have a fair key.
+    fn has_fair_keys(&self) -> bool {
+        self.bias % 8 == 3
     }
 
     /// Cases in which jobs should run rather than wait.

@@ -81,6 +81,7 @@ impl Harness {
             ended_per_queue: 5,
             key_bytes: 3 * 160 + 159,
             order_keys: 3,
+            fair_keys: 4,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
@@ -186,6 +187,7 @@ impl Harness {
             answers_retained: 1,
             key_bytes: 0,
             order_keys: 0,
+            fair_keys: 0,
             idempotency_ms: 1,
             ..Rules::STANDARD
         });

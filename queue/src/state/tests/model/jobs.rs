@@ -55,6 +55,7 @@ pub(super) struct Job {
     pub(super) payload_len: usize,
     pub(super) options: JobOptions,
     pub(super) order: Option<String>,
+    pub(super) fair: Option<String>,
     /// Its order key's turn.
     pub(super) has_turn: bool,
     /// Index and offset, which are also its age.

@@ -54,9 +54,13 @@ impl Model {
         let is_new = entry.idempotency().is_some() && self.key_of(path, entry).is_none();
         let order = entry.keys.as_ref().and_then(|keys| keys.order.as_ref());
         let (orders, known) = (self.order_keys(path, order), self.order_keys(path, None));
+        let fair = entry.keys.as_ref().and_then(|keys| keys.fair.as_ref());
+        let fair = fair.map(|fair| (entry.options.priority, &fair.key));
+        let (fair, known_fair) = (self.fair_keys(path, fair), self.fair_keys(path, None));
         let bytes = (self.keys.len() as u64 + 1) * KEY_BYTES;
         is_new && bytes > self.limits.key_bytes
             || orders > known && orders as u64 > self.limits.order_keys
+            || fair > known_fair && fair as u64 > self.limits.fair_keys
     }
 
     /// The job was created: its key is its own.

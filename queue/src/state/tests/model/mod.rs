@@ -3,7 +3,7 @@
 //!
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
-//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`queues`], [`sessions`],
+//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`], [`sessions`],
 //!   [`leases`], [`actions`], [`timers`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
@@ -15,6 +15,7 @@ mod dispatch;
 mod draw_commands;
 mod draw_jobs;
 mod driver;
+mod fair;
 mod jobs;
 mod keys;
 mod leases;

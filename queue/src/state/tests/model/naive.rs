@@ -11,6 +11,7 @@ use longshore_protocol::{
 
 use super::actions::is_explained;
 use super::dispatch::{Shares, Subscription};
+use super::fair::{Level, Share};
 use super::jobs::{Job, Phase, Queue};
 use super::keys::Key;
 use super::sessions::Session;
@@ -34,6 +35,8 @@ pub(super) struct Model {
     pub(super) sessions: Vec<Session>,
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) shares: Vec<Shares>,
+    pub(super) fair_shares: Vec<Share>,
+    pub(super) fair_levels: Vec<Level>,
     pub(super) pauses: Vec<Glob>,
     pub(super) closings: Vec<Glob>,
     pub(super) draining: bool,
@@ -98,6 +101,8 @@ impl Model {
             sessions: Vec::new(),
             subscriptions: Vec::new(),
             shares: Vec::new(),
+            fair_shares: Vec::new(),
+            fair_levels: Vec::new(),
             pauses: Vec::new(),
             closings: Vec::new(),
             draining: false,
@@ -122,6 +127,7 @@ impl Model {
         self.settle_turns(&mut to);
         self.dispatch_jobs(&mut to);
         self.notify_waiting_subscriptions(&mut to);
+        self.forget_shares();
         to
     }
 
@@ -242,7 +248,8 @@ impl Model {
             Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
             _ => self.take_turn(job),
         };
-        let is_plain = change == JobChange::Created && self.jobs[job].order.is_none();
+        let has_keys = self.jobs[job].order.is_some() || self.jobs[job].fair.is_some();
+        let is_plain = change == JobChange::Created && !has_keys;
         self.jobs[job].ready_since = self.now.mono_ms;
         self.jobs[job].was_scheduled = !is_plain || phase != Phase::Ready;
         self.jobs[job].phase = phase;

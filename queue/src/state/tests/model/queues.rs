@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{PauseReport, ReplaceOutcome};
 use longshore_protocol::{
-    EnqueueOutcome, Entry, Fingerprint, Gate, Glob, JobChange, JobId, JobState, Path,
+    EnqueueOutcome, Entry, FairKey, Fingerprint, Gate, Glob, JobChange, JobId, JobState, Path,
     QueueSettings, Refusal,
 };
 
@@ -93,13 +93,24 @@ impl Model {
         entry: Entry,
         record: RecordRef,
         path: &Path,
-        replaces: Option<(JobId, Option<String>)>,
+        replaces: Option<Job>,
         to: &mut Expected<'_>,
     ) {
-        let (replaces, order) = match replaces {
-            Some((id, order)) => (Some(id), order),
-            None => (None, entry.keys.and_then(|keys| keys.order)),
+        let priority = entry.options.priority;
+        let (replaces, order, fair) = match replaces {
+            Some(dead) => {
+                let weight = self.weight_of(&dead);
+                (Some(dead.id), dead.order, dead.fair.map(|key| FairKey { key, weight }))
+            }
+            None => {
+                let keys = entry.keys.map(|keys| *keys).unwrap_or_default();
+                (None, keys.order, keys.fair)
+            }
         };
+        if let Some(FairKey { key, weight }) = &fair {
+            self.join_share(path, priority, key, *weight);
+        }
+        let fair = fair.map(|fair| fair.key);
         self.queue(path).enqueued += 1;
         if self.jobs.iter().all(|job| job.path != *path) {
             to.queues_filled.push(path.clone());
@@ -114,6 +125,7 @@ impl Model {
             expires_at: entry.options.expires_at,
             options: entry.options,
             order,
+            fair,
             has_turn: false,
             entry: record,
             phase: Phase::Prepared(until),
@@ -181,10 +193,10 @@ impl Model {
             return reported.filter(|reported| wrong.contains(reported)).unwrap_or(first);
         }
         let job = self.find(id).expect("it is dead");
-        let (path, order) = (self.jobs[job].path.clone(), self.jobs[job].order.clone());
         self.emit(job, JobChange::Dropped, to);
-        self.jobs.remove(job);
-        self.create(entry, record, &path, Some((id, order)), to);
+        let dead = self.jobs.remove(job);
+        let path = dead.path.clone();
+        self.create(entry, record, &path, Some(dead), to);
         ReplaceOutcome::Replaced
     }
 
