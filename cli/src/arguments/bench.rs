@@ -34,6 +34,8 @@ pub(crate) enum Measure {
         )]
         size: u32,
         #[command(flatten)]
+        keys: BenchKeys,
+        #[command(flatten)]
         system: BenchSystem,
     },
     /// Latency from a job's scheduled enqueue time to the start of its handler, at a fixed rate
@@ -247,6 +249,8 @@ pub(crate) struct BenchProducer {
     /// Jobs per second; none: as fast as they are accepted.
     #[arg(long)]
     pub(crate) rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) keys: BenchKeys,
 }
 
 #[derive(Args, Debug)]
@@ -276,4 +280,15 @@ pub(crate) struct BenchLoad {
     /// The largest number of jobs enqueued but not yet completed while jobs pass through.
     #[arg(long)]
     pub(crate) ahead: u64,
+}
+
+/// Keys of the jobs of a measurement.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct BenchKeys {
+    /// Each job has one of N order keys; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) order_keys: u64,
+    /// Each job has one of N fair keys; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) fair_keys: u64,
 }

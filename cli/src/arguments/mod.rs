@@ -43,7 +43,7 @@ pub(crate) use act::{
 pub(crate) use bench::Bench;
 #[cfg(feature = "bench")]
 pub(crate) use bench::{
-    BenchBacklog, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
+    BenchBacklog, BenchKeys, BenchLoad, BenchProducer, BenchRegistrar, BenchResolver, BenchSystem,
     BenchValues, BenchValuesProcess, BenchWorker, Measure,
 };
 pub(crate) use cert::{Cert, CertAction, IssueCertificate};
@@ -312,6 +312,7 @@ mod tests {
             "longshore home ls --json",
             "longshore publisher run --default / --home /shop=pa --home /tenants/*=pa,pb",
             "longshore bench e2e --jobs 500000 --size 256 --json",
+            "longshore bench e2e --order-keys 10000 --fair-keys 100",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore value publish /values/a -5",

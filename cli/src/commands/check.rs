@@ -359,7 +359,18 @@ fn of_queue(path: &Path, each: &[AtPublisher<'_>], workers: &WorkerList) -> Opti
     let wait = if ready == 1 { "waits" } else { "wait" };
     let dead: u64 = each.iter().map(|(_, stat, _)| stat.counts.dead).sum();
     let waiting = (!shown.is_empty()).then(|| format!("{} {wait}: {shown}", jobs(ready)));
-    let dead = (dead > 0).then(|| format!("{} in the dead letters", jobs(dead)));
+    let blocks =
+        |stat: &QueueStat| stat.settings.dead_blocks_order == Some(true) && stat.counts.dead > 0;
+    let blocked = each.iter().filter(|(_, stat, _)| blocks(stat));
+    let dead = (dead > 0).then(|| match blocked.map(|(_, stat, _)| stat.counts.blocked).sum() {
+        0 => format!("{} in the dead letters", jobs(dead)),
+        blocked => format!(
+            "{} in the dead letters, which keep their order keys, and {} blocked (longshore jobs \
+             {path} --state blocked): revive or drop them",
+            jobs(dead),
+            jobs(blocked)
+        ),
+    });
     let message: Vec<String> = [waiting, dead].into_iter().flatten().collect();
     (!message.is_empty()).then(|| Finding {
         part: format!("queue {path}"),

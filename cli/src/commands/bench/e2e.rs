@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::system::MeasuredSystem;
 use super::{head, rounded};
-use crate::arguments::BenchSystem;
+use crate::arguments::{BenchKeys, BenchSystem};
 use crate::commands::Context;
 use crate::output::grouped;
 
@@ -18,6 +18,7 @@ const PREFETCH: usize = 16 * 1024;
 pub(crate) async fn measure(
     jobs: u64,
     size: u32,
+    keys: BenchKeys,
     arguments: BenchSystem,
     context: &Context,
 ) -> anyhow::Result<Value> {
@@ -45,7 +46,19 @@ pub(crate) async fn measure(
     let mut producer = system
         .start_process(
             "the producer",
-            &["bench", "producer", &path, "--jobs", &jobs_text, "--size", &size_text],
+            &[
+                "bench",
+                "producer",
+                &path,
+                "--jobs",
+                &jobs_text,
+                "--size",
+                &size_text,
+                "--order-keys",
+                &keys.order_keys.to_string(),
+                "--fair-keys",
+                &keys.fair_keys.to_string(),
+            ],
         )
         .await?;
     producer.send_line("go").await?;

@@ -26,7 +26,9 @@ use crate::output::Table;
 
 pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Result<()> {
     let results = match arguments.measure {
-        Measure::E2e { jobs, size, system } => e2e::measure(jobs, size, system, &context).await?,
+        Measure::E2e { jobs, size, keys, system } => {
+            e2e::measure(jobs, size, keys, system, &context).await?
+        }
         Measure::Latency { rate, seconds, size, system } => {
             latency::measure(rate, seconds, size, system, &context).await?
         }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::monotonic_ns;
-use crate::arguments::BenchProducer;
+use crate::arguments::{BenchKeys, BenchProducer};
 use crate::commands::Context;
 
 /// A sleep ends late by about this much, so the thread spins for the rest of the time.
@@ -50,8 +50,15 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
     let payload = Bytes::from(vec![b'x'; arguments.size as usize]);
     let (mut pipeline, mut receipts) = producer.pipeline();
     let sending = async {
-        for _ in 0..arguments.jobs {
-            let job = NewJob::new(arguments.path.clone(), new_id(), payload.clone());
+        let BenchKeys { order_keys, fair_keys } = arguments.keys;
+        for n in 0..arguments.jobs {
+            let mut job = NewJob::new(arguments.path.clone(), new_id(), payload.clone());
+            if let Some(key) = n.checked_rem(order_keys) {
+                job = job.order_key(format!("order-{key}"));
+            }
+            if let Some(key) = n.checked_rem(fair_keys) {
+                job = job.fair_key(format!("tenant-{key}"), 1);
+            }
             pipeline.send(job).await?;
         }
         drop(pipeline);
