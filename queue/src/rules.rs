@@ -62,7 +62,8 @@ rules! {
     key_bytes = 256 * 1024 * 1024;
     /// Most order keys of jobs that exist; a job with one more is `KeysFull`.
     order_keys = 1_000_000;
-    /// Most fair keys, at each priority, of jobs that exist; a job with one more is `KeysFull`.
+    /// Most fair keys of jobs that exist, a key counted at each of its priorities; a job with one
+    /// more is `KeysFull`.
     fair_keys = 1_000_000;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;

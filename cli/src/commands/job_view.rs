@@ -192,15 +192,18 @@ fn outcome(job: &JobInfo) -> String {
 
 fn blocked_json(by: &BlockedBy) -> Value {
     match by {
-        BlockedBy::Order { key, job } => json!({ "order_key": key, "job": job.to_string() }),
+        BlockedBy::Order { key, job, state } => json!({
+            "order_key": key, "job": job.to_string(), "state": state.to_string(),
+        }),
     }
 }
 
 /// What a blocked job waits for.
 pub(super) fn shown_blocked(by: &BlockedBy) -> String {
     match by {
-        BlockedBy::Order { key, job } => {
-            format!("its order key {} is at job {job}", shown(key.as_bytes(), CELL_CHARS))
+        BlockedBy::Order { key, job, state } => {
+            let key = shown(key.as_bytes(), CELL_CHARS);
+            format!("its order key {key} is at job {job}, which is {state}")
         }
     }
 }

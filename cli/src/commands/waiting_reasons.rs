@@ -36,6 +36,7 @@ pub(super) enum Cause {
     NotDue,
     Retry,
     Order,
+    DeadOrder,
     ClockHeld,
     Paused,
     NoWorker,
@@ -55,6 +56,7 @@ impl Cause {
             Cause::NotDue => "not_due",
             Cause::Retry => "retry",
             Cause::Order => "order",
+            Cause::DeadOrder => "dead_order",
             Cause::ClockHeld => "clock_held",
             Cause::Paused => "paused",
             Cause::NoWorker => "no_worker",
@@ -173,6 +175,10 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
         }
         JobState::Blocked => {
             let blocked = job.blocked.iter().map(|by| match by {
+                BlockedBy::Order { job, state: JobState::Dead, .. } => {
+                    let reason = Reason::new(Cause::DeadOrder, shown_blocked(by));
+                    reason.with_remedy(format!("longshore dead revive {job}"))
+                }
                 BlockedBy::Order { .. } => Reason::new(Cause::Order, shown_blocked(by)),
             });
             blocked.collect()

@@ -226,7 +226,10 @@ fn jobs_of_an_order_key_wait_for_their_turn_and_say_so() {
     assert_eq!((&stat["ready"], &stat["blocked"]), (&2.into(), &1.into()));
     let waits = system.job(&second);
     let id = first.rsplit(':').next().unwrap();
-    assert_eq!(waits["blocked"], serde_json::json!({ "order_key": "ann", "job": id }));
+    assert_eq!(
+        waits["blocked"],
+        serde_json::json!({ "order_key": "ann", "job": id, "state": "ready" })
+    );
     assert_eq!(waits["waits"][0]["reason"], "order", "{waits}");
     let blocked = system.run(&["jobs", "--state", "blocked"]).code(0).stdout;
     assert!(blocked.contains("order key ann") && blocked.contains(id), "{blocked}");

@@ -27,7 +27,8 @@ pub(super) async fn jobs_of_an_order_key_run_one_at_a_time_in_order(scenario: &m
     let first = scenario.delivered(worker);
     let delivered: Vec<_> = first.iter().map(|delivered| delivered.id).collect();
     assert_eq!(delivered, [id(1), id(4), id(5)], "one of each key, and those without");
-    let by_ann = Some(BlockedBy::Order { key: "ann".to_owned(), job: id(1) });
+    let state = JobState::Running;
+    let by_ann = Some(BlockedBy::Order { key: "ann".to_owned(), job: id(1), state });
     assert_eq!(scenario.job_view(id(2)).await.info.blocked, by_ann);
     let failed = NewSettle::Fail(JobError::default());
     scenario.end(worker, &[(first[0].token, failed)]).await;

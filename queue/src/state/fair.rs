@@ -107,17 +107,23 @@ impl State {
 
     #[inline(never)]
     fn next_of_shares(&self, queue: u32, plain: Option<(Head, u32)>) -> Option<(Head, u32)> {
-        let levels = self.queues[queue as usize].fair.iter();
-        let mut levels = levels.filter(|(_, level)| !level.ring.is_empty());
-        let Some((&priority, level)) = levels.next() else { return plain };
-        let &(pass, share) = level.ring.first()?;
-        if let Some((head, slot)) = plain
-            && (head.priority < priority
-                || head.priority == priority && level.plain_pass.max(level.clock) <= pass)
-        {
-            return Some((head, slot));
+        let q = &self.queues[queue as usize];
+        let Some(&priority) = q.fair_filled.first() else { return plain };
+        if plain.is_some_and(|(head, _)| head.priority < priority) {
+            return plain;
         }
-        let (order, slot) = self.shares.first(share)?;
+        let level = q.fair.get(&priority)?;
+        let &(pass, share) = level.ring.first()?;
+        let &(oldest, _) = level.heads.first()?;
+        let plain = plain.filter(|(head, _)| head.priority == priority);
+        // Beside other queues the oldest job counts, whose turn it may not be: else a queue would
+        // fall behind when the turn is a young job's.
+        let order = plain.map_or(oldest, |(head, _)| head.order.min(oldest));
+        let plain = plain.filter(|_| level.plain_pass.max(level.clock) <= pass);
+        let slot = match plain {
+            Some((_, slot)) => slot,
+            None => self.shares.first(share)?.1,
+        };
         Some((Head { priority, order }, slot))
     }
 
@@ -141,14 +147,18 @@ impl State {
         self.shares.table.insert(Share { queue, priority, text, weight, pass, profiles: 0 })
     }
 
-    /// The share of the same key at another priority.
-    pub(super) fn share_at(&mut self, queue: u32, share: u32, priority: i32) -> u32 {
+    /// The share of the same key at another priority; none if there is no room for it.
+    pub(super) fn share_at(&mut self, share: u32, priority: i32) -> Option<u32> {
         if share == NONE || self.shares.table[share].priority == priority {
-            return share;
+            return Some(share);
         }
-        let Share { weight, ref text, .. } = self.shares.table[share];
+        let Share { queue, weight, ref text, .. } = self.shares.table[share];
         let key = String::from_utf8_lossy(&text[4..]).into_owned();
-        self.share_number(queue, priority, &key, weight)
+        if let Some(known) = self.shares.table.find(queue, &share_text(priority, &key)) {
+            return Some(known);
+        }
+        let has_room = (self.shares.table.len() as u64) < self.rules.fair_keys;
+        has_room.then(|| self.share_number(queue, priority, &key, weight))
     }
 
     /// Adds a ready job to its share.
@@ -162,6 +172,7 @@ impl State {
         let Some(level) = q.fair.get_mut(&Reverse(s.priority)) else { return };
         match before {
             None => {
+                q.fair_filled.insert(Reverse(s.priority));
                 s.pass = s.pass.max(level.clock);
                 level.ring.insert((s.pass, share));
                 level.heads.insert((order, share));
@@ -190,6 +201,9 @@ impl State {
                 Some((next, _)) => _ = level.heads.insert((next, share)),
                 None => _ = level.ring.remove(&(s.pass, share)),
             }
+            if level.ring.is_empty() {
+                q.fair_filled.remove(&Reverse(s.priority));
+            }
         }
     }
 
@@ -213,10 +227,11 @@ impl State {
     }
 
     /// Since when the longest-waiting of the queue's next jobs has been ready, in monotonic
-    /// milliseconds.
+    /// milliseconds; of the jobs with fair keys, the oldest of each priority is regarded.
     pub(super) fn oldest_ready_since_ms(&self, queue: u32) -> Option<u64> {
         let q = &self.queues[queue as usize];
-        let heads = q.fair.values().filter_map(|level| level.heads.first());
+        let levels = q.fair_filled.iter().filter_map(|priority| q.fair.get(priority));
+        let heads = levels.filter_map(|level| level.heads.first());
         let slots = heads.filter_map(|&(_, share)| self.shares.first(share));
         let shared = slots.map(|(_, slot)| self.rows[slot].when).min();
         q.ready.oldest_since_ms(&self.rows).into_iter().chain(shared).min()
@@ -269,14 +284,27 @@ impl State {
                 if *level != (FairLevel { clock, plain_pass, ..found }) {
                     return Err(format!("{}: its shares differ", queue.path));
                 }
+                if level.ring.is_empty() == queue.fair_filled.contains(&priority) {
+                    return Err(format!("{}: its filled priorities differ", queue.path));
+                }
                 if level.ring.first().is_some_and(|&(pass, _)| pass < clock) {
                     return Err(format!("{}: a share is before the clock", queue.path));
                 }
             }
         }
+        for (number, share) in self.shares.table.entries().iter() {
+            let profiles = self.profiles.table().iter();
+            let profiles = profiles.filter(|(_, profile)| profile.keys.share == number).count();
+            if profiles != share.profiles as usize {
+                return Err("the profiles of a share are miscounted".to_owned());
+            }
+        }
         if levels.is_empty() { Ok(()) } else { Err("shares without a level".to_owned()) }
     }
 }
+
+/// A pass or clock that no deliveries could have reached.
+const PASS_MAX: u64 = 1 << 63;
 
 /// What deliveries have come to; the rest follows from shares and rows.
 impl Encode for FairLevel {
@@ -288,7 +316,7 @@ impl Encode for FairLevel {
 
 impl Decode for FairLevel {
     fn decode(r: &mut Reader) -> Result<FairLevel, WireError> {
-        let (clock, plain_pass) = (r.u64()?, r.u64()?);
+        let (clock, plain_pass) = (pass(r)?, pass(r)?);
         Ok(FairLevel { clock, plain_pass, ..FairLevel::default() })
     }
 }
@@ -313,6 +341,12 @@ impl Decode for Share {
         if !(1..=FAIR_WEIGHT_MAX).contains(&weight) {
             return Err(invalid);
         }
-        Ok(Share { queue, priority, text, weight, pass: r.u64()?, profiles: 0 })
+        Ok(Share { queue, priority, text, weight, pass: pass(r)?, profiles: 0 })
     }
+}
+
+fn pass(r: &mut Reader) -> Result<u64, WireError> {
+    let invalid = r.invalid("pass of a fair key");
+    let pass = r.u64()?;
+    if pass > PASS_MAX { Err(invalid) } else { Ok(pass) }
 }

@@ -331,8 +331,10 @@ impl State {
                 row.substate,
                 Substate::Fresh | Substate::Returned | Substate::Running | Substate::Retrying
             );
-            let may_have =
-                matches!(row.substate, Substate::Delayed | Substate::Timed | Substate::Dead);
+            let may_have = matches!(
+                row.substate,
+                Substate::Delayed | Substate::Timed | Substate::Dead | Substate::Prepared
+            );
             ensure!(key == NONE || !needs_turn || has_turn, "row {slot} runs out of turn");
             ensure!(!has_turn || needs_turn || may_have, "row {slot} keeps a turn");
             ensure!(key == NONE || row.queue == self.orders.table[key].queue, "another's key");

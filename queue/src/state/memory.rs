@@ -23,7 +23,7 @@ const WAIT_BYTES: usize = 24;
 /// A job's unique options, with their entry in the table by value.
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
 /// A fair key's share: its entry, its text, its places in its level, the options of its jobs.
-const SHARE_BYTES: u64 = 576;
+const SHARE_BYTES: u64 = 800;
 /// A group of dead letters, with its entries in the tables by key and by age: in the worst case one
 /// for each dead job.
 const KIND_BYTES: usize = 128;

@@ -12,7 +12,7 @@
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
-//!   But no job is delivered, or enters ready, after its expiry: [`expiry`]; and no key of a job
+//!   But no job is delivered after its expiry: [`expiry`]; and no key of a job
 //!   counts after its end: [`idempotency`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 

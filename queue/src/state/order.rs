@@ -4,14 +4,14 @@
 //! looks at: finding the next job does not depend on how many there are. A job that is not due yet
 //! is not blocked, and blocks none.
 //!
-//! Turns are given at the end of each command, so an act on ready jobs finds those that were ready
-//! when it began.
+//! Turns are given at the end of each command, so one step of an act on ready jobs finds those that
+//! were ready when it began; the next step finds those whose turn has come.
 
 use std::collections::BTreeSet;
 
 use longshore_protocol::limits::KEY_BYTES_MAX;
 use longshore_protocol::messages::work::BlockedBy;
-use longshore_protocol::{Decode, Encode, FrameWriter, JobChange, Reader, WireError};
+use longshore_protocol::{Decode, Encode, FrameWriter, JobChange, JobId, Reader, WireError};
 
 use super::State;
 use super::key_table::{KeyTable, Keyed};
@@ -32,6 +32,8 @@ pub(super) struct OrderKey {
     text: Box<str>,
     /// The job whose turn it is.
     pub(super) turn: u32,
+    /// That job has replaced a dead one that kept the turn: it is not overtaken.
+    kept: bool,
     /// Profiles with this key.
     pub(super) profiles: u32,
 }
@@ -56,7 +58,13 @@ impl Orders {
     /// The number of a queue's key, which is added if missing.
     pub(super) fn number_of(&mut self, queue: u32, text: &str) -> u32 {
         self.table.find(queue, text.as_bytes()).unwrap_or_else(|| {
-            self.table.insert(OrderKey { queue, text: text.into(), turn: NONE, profiles: 0 })
+            self.table.insert(OrderKey {
+                queue,
+                text: text.into(),
+                turn: NONE,
+                kept: false,
+                profiles: 0,
+            })
         })
     }
 
@@ -93,7 +101,9 @@ impl State {
             return None;
         }
         let key = &self.orders.table[self.order_key_of(slot)];
-        Some(BlockedBy::Order { key: key.text.to_string(), job: self.rows[key.turn].id })
+        let with_turn = &self.rows[key.turn];
+        let (job, state) = (with_turn.id, with_turn.substate.state()?);
+        Some(BlockedBy::Order { key: key.text.to_string(), job, state })
     }
 
     /// Gives the turn of its key to a job that would enter ready. False if another has it, or may
@@ -129,8 +139,22 @@ impl State {
     pub(super) fn return_turn(&mut self, slot: u32) {
         let key = self.order_key_of(slot);
         if key != NONE && self.orders.table[key].turn == slot {
-            self.orders.table[key].turn = NONE;
+            let entry = &mut self.orders.table[key];
+            (entry.turn, entry.kept) = (NONE, false);
             self.orders.unsettled.push(key);
+        }
+    }
+
+    /// Gives the turn of a dead job to the one that has replaced it.
+    pub(super) fn keep_turn(&mut self, key: u32, job: &JobId, out: &mut Outcomes) {
+        let slot = self.rows.find(job).filter(|&slot| self.rows[slot].substate.is_open());
+        let Some(slot) = slot else { return };
+        let entry = &mut self.orders.table[key];
+        (entry.turn, entry.kept) = (slot, true);
+        if self.rows[slot].substate == Substate::Blocked {
+            self.leave_substate(slot);
+            self.enter_ready(slot, Substate::Returned, self.now.mono_ms);
+            self.emit(slot, JobChange::Unblocked, out);
         }
     }
 
@@ -147,6 +171,9 @@ impl State {
         let mut unsettled = std::mem::take(&mut self.orders.unsettled);
         for key in unsettled.drain(..) {
             steps::count(1);
+            if self.orders.table.entries().get(key).is_none_or(|entry| entry.kept) {
+                continue;
+            }
             let Some((order, next)) = self.orders.first_blocked(key) else { continue };
             let turn = self.orders.table[key].turn;
             if turn != NONE {
@@ -201,6 +228,7 @@ impl Encode for OrderKey {
     fn encode(&self, out: &mut FrameWriter) {
         out.u64(u64::from(self.queue));
         super::snapshot::put_index(out, self.turn);
+        out.bool(self.kept);
         out.string(&self.text);
     }
 }
@@ -209,7 +237,8 @@ impl Encode for OrderKey {
 impl Decode for OrderKey {
     fn decode(r: &mut Reader) -> Result<OrderKey, WireError> {
         let (queue, turn) = (r.u32()?, super::snapshot::index(r)?);
+        let kept = r.bool()?;
         let text = r.text("order key", KEY_BYTES_MAX)?.into();
-        Ok(OrderKey { queue, text, turn, profiles: 0 })
+        Ok(OrderKey { queue, text, turn, kept, profiles: 0 })
     }
 }

@@ -1,5 +1,8 @@
 //! A queue: its jobs by substate, its counters, and its subscription groups.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use longshore_protocol::messages::work::JobCounts;
 use longshore_protocol::{Gate, Path, QueueSettings};
 
@@ -32,6 +35,8 @@ pub(super) struct Queue {
     pub(super) ready: Ready,
     /// The shares of fair keys, by priority.
     pub(super) fair: FairLevels,
+    /// The priorities with ready jobs of fair keys.
+    pub(super) fair_filled: BTreeSet<Reverse<i32>>,
     /// Their ready jobs.
     pub(super) fair_ready: u64,
     pub(super) prepared: List,
@@ -71,6 +76,7 @@ impl Queue {
             closings: 0,
             ready: Ready::default(),
             fair: FairLevels::new(),
+            fair_filled: BTreeSet::new(),
             fair_ready: 0,
             prepared: List::default(),
             scheduled: List::default(),

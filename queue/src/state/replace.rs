@@ -6,7 +6,7 @@ use longshore_protocol::{EntryHead, JobChange, JobId, LinkId, Reader, Refusal};
 
 use super::State;
 use super::enqueue::{NewRow, Schedule, refusal_of};
-use super::row::Substate;
+use super::row::{NONE, Substate};
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
 
@@ -63,13 +63,20 @@ impl State {
         let mut keys = *self.profiles.keys(row.profile);
         let schedule = Schedule::of(&head);
         let options = head.options.take().unwrap_or_default();
-        keys.share = self.share_at(queue, keys.share, options.priority);
+        let Some(share) = self.share_at(keys.share, options.priority) else {
+            return ReplaceOutcome::QueueFull;
+        };
+        keys.share = share;
+        let has_turn = keys.order != NONE && self.orders.table[keys.order].turn == dead;
         let profile = self.profile_with(options, keys);
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
         let new = NewRow { entry, profile, schedule, replaces: Some(*id) };
         self.insert_job(queue, &head, new, out);
+        if has_turn {
+            self.keep_turn(keys.order, &head.id, out);
+        }
         ReplaceOutcome::Replaced
     }
 }

@@ -81,6 +81,9 @@ fn queue(path: &str, dashboard: &Dashboard) -> Vec<Block> {
         .iter()
         .map(|state| count(state, state))
         .collect();
+    if queue["blocked"].as_u64().is_some_and(|jobs| jobs > 0) {
+        fields.push(count("blocked", "blocked"));
+    }
     let oldest = queue["oldest_ready_ms"].as_u64();
     let oldest = oldest.map_or_else(|| "-".to_owned(), |ms| seconds(ms / 1_000));
     fields.push(("oldest ready".to_owned(), oldest));

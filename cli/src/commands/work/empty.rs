@@ -158,8 +158,8 @@ impl QueueTotals {
     fn of(queues: &[QueueStat]) -> QueueTotals {
         let mut sum = QueueTotals::default();
         for queue in queues {
-            let counts = &queue.counts;
-            sum.active += counts.ready + counts.running + counts.retrying + counts.blocked;
+            // Who has the turn that a blocked job waits for is counted by its own state.
+            sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;
             sum.prepared += queue.counts.prepared;
             sum.died += queue.died;

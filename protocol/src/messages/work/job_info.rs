@@ -88,6 +88,8 @@ fields! {
             key: String = at_most("order key", KEY_BYTES_MAX),
             /// The job whose turn it is.
             job: JobId,
+            /// Its state.
+            state: JobState,
         },
     }
 

@@ -6,8 +6,8 @@ use longshore_protocol::messages::work::{
     Sources, Started, Tokens,
 };
 use longshore_protocol::{
-    Backoff, Due, Idempotency, JobError, JobId, JobOptions, JobState, LinkId, NewJob, Path,
-    PathSet, Role, Token,
+    Backoff, Due, FairKey, Idempotency, JobError, JobId, JobKeys, JobOptions, JobState, LinkId,
+    NewJob, Path, PathSet, Role, Token,
 };
 use rand::RngExt;
 
@@ -137,7 +137,14 @@ impl SimulationHarness {
             keep_ms: (self.once_in(3) || self.workers_keep_up && !self.once_in(12)).then_some(0),
             keep_result: self.once_in(2),
         };
-        NewJob { options, ..NewJob::new(path, id, self.bytes(most)) }
+        let order = self.once_in(6).then(|| self.one_of(&["x", "y"]).to_owned());
+        let fair = self.once_in(6).then(|| FairKey {
+            key: self.one_of(&["many", "few"]).to_owned(),
+            weight: self.one_of(&[1, 3]),
+        });
+        let keys = JobKeys { order, fair, ..JobKeys::default() };
+        let keys = (!keys.is_empty()).then(|| Box::new(keys));
+        NewJob { options, keys, ..NewJob::new(path, id, self.bytes(most)) }
     }
 
     /// The job with an idempotency key that others have, too, and so their payload. Long keys last

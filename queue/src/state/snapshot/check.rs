@@ -1,11 +1,26 @@
 //! Validates the indexes of a restored state before anything follows them.
 
 use super::super::State;
-use super::super::row::{NONE, Substate};
+use super::super::profile::{DEFAULT, KeyNumbers};
+use super::super::row::{NONE, Row, Substate};
 use super::super::rows::List;
 use super::SnapshotError;
 
 impl State {
+    /// The job's keys are of its queue, and its substate goes with them.
+    fn keys_fit(&self, row: &Row) -> bool {
+        let KeyNumbers { order, share } = *self.profiles.keys(row.profile);
+        let order = self.orders.table.entries().get(order);
+        let share = self.shares.table.entries().get(share);
+        order.is_none_or(|key| key.queue == row.queue)
+            && share.is_none_or(|share| share.queue == row.queue)
+            && match row.substate {
+                Substate::Fresh => order.is_none() && share.is_none(),
+                Substate::Blocked => order.is_some_and(|key| key.turn != NONE),
+                _ => true,
+            }
+    }
+
     /// Every index refers to an existing entry.
     pub(super) fn check_numbers(&self) -> Result<(), SnapshotError> {
         let inconsistent = |what| Err(SnapshotError::Inconsistent(what));
@@ -13,6 +28,9 @@ impl State {
         let is_list = |list: &List| is_row(list.head) && is_row(list.tail);
         if !is_row(self.rows.free) {
             return inconsistent("the free row");
+        }
+        if *self.profiles.keys(DEFAULT) != KeyNumbers::EMPTY {
+            return inconsistent("default options with keys");
         }
         for (_, profile) in self.profiles.table().iter() {
             let order = profile.keys.order;
@@ -40,8 +58,7 @@ impl State {
             }
             if row.queue as usize >= self.queues.len()
                 || self.profiles.table().get(row.profile).is_none()
-                || row.substate == Substate::Blocked
-                    && self.profiles.keys(row.profile).order == NONE
+                || !self.keys_fit(row)
                 || row.side != NONE && self.sides.get(row.side).is_none()
                 || row.substate == Substate::Running
                     && self.sessions.table.get(row.session).is_none()
@@ -77,7 +94,12 @@ impl State {
         }
         for (number, key) in self.orders.table.entries().iter() {
             let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;
-            let is_turn = |slot: u32| self.rows[slot].substate != Substate::Free && has_key(slot);
+            let may_have = |substate| match substate {
+                Substate::Fresh | Substate::Blocked | Substate::Free => false,
+                Substate::Completed | Substate::Cancelled | Substate::Expired => false,
+                _ => true,
+            };
+            let is_turn = |slot: u32| may_have(self.rows[slot].substate) && has_key(slot);
             if key.queue as usize >= self.queues.len()
                 || !is_row(key.turn)
                 || key.turn != NONE && !is_turn(key.turn)

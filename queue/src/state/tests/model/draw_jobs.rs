@@ -60,9 +60,9 @@ impl Harness {
     fn draw_keys(&self, draw: &mut Draw) -> Option<Box<JobKeys>> {
         let has = self.has_keys();
         let idempotency = (draw.one_in(4) || has).then(|| draw.idempotency());
-        let is_ordered = draw.one_in(4) || self.has_order_keys();
+        let is_ordered = draw.one_in(10) || self.has_order_keys();
         let order = is_ordered.then(|| ["a", "b", "b"][draw.below(3)].to_owned());
-        let fair = (draw.one_in(4) || self.has_fair_keys()).then(|| FairKey {
+        let fair = (draw.one_in(10) || self.has_fair_keys()).then(|| FairKey {
             key: ["a", "b", "c"][draw.below(3)].to_owned(),
             weight: [1, 1, 2, 1_000][draw.below(4)],
         });

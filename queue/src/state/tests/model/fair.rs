@@ -27,13 +27,20 @@ pub(super) struct Level {
 
 impl Model {
     /// A job with that key was created.
-    pub(super) fn join_share(&mut self, path: &Path, priority: i32, key: &str, weight: u16) {
+    pub(super) fn join_share(
+        &mut self,
+        path: &Path,
+        priority: i32,
+        key: &str,
+        weight: u16,
+        sets_weight: bool,
+    ) {
         let weight = u64::from(weight);
         let is_known = |share: &&mut Share| {
             share.path == *path && share.priority == priority && share.key.as_deref() == Some(key)
         };
         if let Some(share) = self.fair_shares.iter_mut().find(is_known) {
-            share.weight = weight;
+            share.weight = if sets_weight { weight } else { share.weight };
             return;
         }
         let is_level = |level: &&Level| level.path == *path && level.priority == priority;
@@ -48,6 +55,13 @@ impl Model {
         };
         let (path, key, pass) = (path.clone(), Some(key.to_owned()), clock + STRIDE / weight);
         self.fair_shares.push(Share { path, priority, key, weight, pass });
+    }
+
+    /// True if a replacement at that priority needs one fair key too many.
+    pub(super) fn has_no_share_for(&self, dead: &Job, priority: i32) -> bool {
+        let Some(key) = &dead.fair else { return false };
+        let keys = self.fair_keys(&dead.path, Some((priority, key)));
+        keys > self.fair_keys(&dead.path, None) && keys as u64 > self.limits.fair_keys
     }
 
     /// The weight that a replacement of the job takes over.
@@ -111,19 +125,17 @@ impl Model {
         }
     }
 
-    /// The jobs of which one is the next of these queues.
+    /// The jobs of which one is the next of these queues. Between queues, the oldest job of the
+    /// highest priority counts, whose turn it may not be.
     pub(super) fn possible_heads<'a>(&'a self, queues: &[&Path]) -> Vec<&'a Job> {
-        let heads: Vec<Vec<&Job>> = queues.iter().map(|path| self.queue_heads(path)).collect();
-        let is_possible = |nth: usize, job: &Job| {
-            let others = heads
-                .iter()
-                .enumerate()
-                .filter(|(other, heads)| *other != nth && !heads.is_empty());
-            others.into_iter().all(|(_, heads)| heads.iter().any(|head| head.rank() > job.rank()))
+        let rank = |path: &Path| {
+            let ready = self.jobs.iter();
+            let ready = ready.filter(|job| job.path == *path && job.phase == Phase::Ready);
+            ready.map(Job::rank).min()
         };
-        let all = heads.iter().enumerate();
-        let all = all.flat_map(|(nth, heads)| heads.iter().map(move |&job| (nth, job)));
-        all.filter(|&(nth, job)| is_possible(nth, job)).map(|(_, job)| job).collect()
+        let queues = queues.iter().filter_map(|path| Some((rank(path)?, *path)));
+        let next = queues.min_by_key(|(rank, _)| *rank);
+        next.map(|(_, path)| self.queue_heads(path)).unwrap_or_default()
     }
 
     /// The job was delivered.

@@ -58,6 +58,8 @@ pub(super) struct Job {
     pub(super) fair: Option<String>,
     /// Its order key's turn.
     pub(super) has_turn: bool,
+    /// It has replaced a dead job that had the turn.
+    pub(super) keeps_turn: bool,
     /// Index and offset, which are also its age.
     pub(super) entry: RecordRef,
     pub(super) phase: Phase,

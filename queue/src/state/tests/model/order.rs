@@ -57,7 +57,8 @@ impl Model {
     pub(super) fn blocked_by(&self, job: &Job) -> Option<BlockedBy> {
         let key = job.order.clone().filter(|_| job.phase == Phase::Blocked)?;
         let with_turn = self.jobs.iter().find(|other| other.has_turn && is_of(other, job));
-        Some(BlockedBy::Order { key, job: with_turn.expect("somebody has the turn").id })
+        let with_turn = with_turn.expect("somebody has the turn");
+        Some(BlockedBy::Order { key, job: with_turn.id, state: with_turn.state() })
     }
 
     /// How many order keys there are, with one more.
@@ -83,7 +84,8 @@ impl Model {
             is_of(other, job) && other.phase == Phase::Blocked && other.age() < job.age()
         };
         let overtaker = self.jobs.iter().find(waits);
-        overtaker.filter(|_| job.has_turn && job.phase == Phase::Ready && job.deliveries == 0)
+        let may = job.has_turn && !job.keeps_turn && job.phase == Phase::Ready;
+        overtaker.filter(|_| may && job.deliveries == 0)
     }
 
     fn others_of_key(&self, number: usize) -> Vec<usize> {

@@ -108,7 +108,7 @@ impl Model {
             }
         };
         if let Some(FairKey { key, weight }) = &fair {
-            self.join_share(path, priority, key, *weight);
+            self.join_share(path, priority, key, *weight, replaces.is_none());
         }
         let fair = fair.map(|fair| fair.key);
         self.queue(path).enqueued += 1;
@@ -127,6 +127,7 @@ impl Model {
             order,
             fair,
             has_turn: false,
+            keeps_turn: false,
             entry: record,
             phase: Phase::Prepared(until),
             attempts: 0,
@@ -180,6 +181,9 @@ impl Model {
             None => wrong.push(ReplaceOutcome::Unknown),
             Some(job) if job.state() != JobState::Dead => wrong.push(ReplaceOutcome::NotDead),
             Some(job) if self.is_full(&job.path) => wrong.push(ReplaceOutcome::QueueFull),
+            Some(job) if self.has_no_share_for(job, entry.options.priority) => {
+                wrong.push(ReplaceOutcome::QueueFull);
+            }
             Some(_) => {}
         }
         if taken.is_some() {
@@ -195,8 +199,16 @@ impl Model {
         let job = self.find(id).expect("it is dead");
         self.emit(job, JobChange::Dropped, to);
         let dead = self.jobs.remove(job);
-        let path = dead.path.clone();
+        let (path, had_turn, id) = (dead.path.clone(), dead.has_turn, entry.id);
         self.create(entry, record, &path, Some(dead), to);
+        if let Some(number) = self.find(id).filter(|&new| had_turn && self.jobs[new].is_open()) {
+            let job = &mut self.jobs[number];
+            (job.has_turn, job.keeps_turn) = (true, true);
+            if job.phase == Phase::Blocked {
+                (job.phase, job.ready_since) = (Phase::Ready, self.now.mono_ms);
+                self.emit(number, JobChange::Unblocked, to);
+            }
+        }
         ReplaceOutcome::Replaced
     }
 
