@@ -52,7 +52,8 @@ pub enum OpenError {
     /// once they have ended.
     #[error(
         "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
-         idempotency keys{elsewhere}; they end by {until}: declare {name} until then"
+         idempotency keys and {jobs} open jobs with other keys{elsewhere}; the keys end by {until}: \
+         declare {name} until then, and until the jobs have ended"
     )]
     KeysOfAnotherHome {
         /// The declared home of `path`.
@@ -63,6 +64,8 @@ pub enum OpenError {
         name: String,
         /// The number of keys, of all such paths.
         keys: u64,
+        /// Jobs with order or fair keys that have not ended.
+        jobs: u64,
         /// How many other such paths there are, for people.
         elsewhere: String,
         /// When the last of them ends (RFC 3339).

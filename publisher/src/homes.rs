@@ -49,11 +49,13 @@ impl OwnHomes {
         let Some((home, first)) = moved.first() else { return Ok(()) };
         let last_end = moved.iter().map(|(_, queue)| queue.last_end).max().unwrap_or_default();
         let until = UNIX_EPOCH.checked_add(Duration::from_millis(last_end));
+        let until = until.filter(|_| last_end > 0);
         Err(OpenError::KeysOfAnotherHome {
             home: (*home).to_owned(),
             path: first.path.clone(),
             name: self.name.clone(),
             keys: moved.iter().map(|(_, queue)| queue.keys).sum(),
+            jobs: moved.iter().map(|(_, queue)| queue.jobs).sum(),
             elsewhere: match moved.len() - 1 {
                 0 => " of it".to_owned(),
                 others => format!(" of it and of {others} more paths with other homes"),

@@ -64,14 +64,17 @@ async fn a_home_does_not_change_while_the_old_one_has_keys() {
     let before = running(options(&dir, &[("/shop", "pa")])).await;
     let mut client = Client::attach(&before, Role::Producer, 1).await;
     let jobs = [keyed("/shop/a", 1, "k"), keyed("/shop/a", 2, "l"), keyed("/shop/b", 3, "k")];
+    let jobs = jobs.map(|job| job.order_key("ann"));
     assert_eq!(enqueue(&mut client, jobs).await, [CREATED; 3]);
     before.stop().await;
     let refused = Publisher::open(options(&dir, &[("/shop", "pb")])).await.map(drop).unwrap_err();
-    assert!(matches!(refused, OpenError::KeysOfAnotherHome { keys: 3, .. }), "{refused}");
+    assert!(matches!(refused, OpenError::KeysOfAnotherHome { keys: 3, jobs: 3, .. }), "{refused}");
     let text = refused.to_string();
     let start = "pb is declared as the home of /shop/a, and this publisher, pa, has 3 idempotency \
-                 keys of it and of 1 more paths with other homes; they end by 20";
-    assert!(text.starts_with(start) && text.ends_with("Z: declare pa until then"), "{text}");
+                 keys and 3 open jobs with other keys of it and of 1 more paths with other homes; \
+                 the keys end by 20";
+    let end = "Z: declare pa until then, and until the jobs have ended";
+    assert!(text.starts_with(start) && text.ends_with(end), "{text}");
     // Another path may have another home, and its own home keeps answering.
     let after = running(options(&dir, &[("/shop", "pa"), ("/else", "pb")])).await;
     let mut client = Client::attach(&after, Role::Producer, 2).await;

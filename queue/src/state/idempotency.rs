@@ -18,6 +18,7 @@ use super::chunks::Shared;
 use super::enqueue::payload_of;
 use super::fair::share_text;
 use super::key_table::{KeyTable, Keyed};
+use super::profile::KeyNumbers;
 use super::slab::Slab;
 
 /// What a key counts as: its entry, its slot in the index, its timer. A number, not the size of a
@@ -117,13 +118,15 @@ impl HeldKeys {
     }
 }
 
-/// The idempotency keys of a queue.
+/// The idempotency keys of a queue, and its jobs that others wait for or share with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueKeys<'a> {
     /// The queue's path.
     pub path: &'a Path,
     /// Keys that have not ended.
     pub keys: u64,
+    /// Jobs with an order key or a fair key that have not ended.
+    pub jobs: u64,
     /// When the last of them ends, in milliseconds since 1970.
     pub last_end: u64,
 }
@@ -155,17 +158,27 @@ impl State {
         self.keys.len()
     }
 
-    /// The idempotency keys of each queue that has some. It reads every key.
+    /// The idempotency keys, and the jobs with other keys, of each queue that has some. It reads
+    /// every key, and every row if a job has an order or fair key.
     pub fn queue_keys(&self) -> Vec<QueueKeys<'_>> {
         let wall_ms = self.now.wall_ms;
         let mut queues: BTreeMap<u32, QueueKeys<'_>> = BTreeMap::new();
         for (_, held) in self.keys.table.entries().iter().filter(|(_, held)| held.ends_at > wall_ms)
         {
             let path = &self.queues[held.queue as usize].path;
-            let of_queue =
-                queues.entry(held.queue).or_insert(QueueKeys { path, keys: 0, last_end: 0 });
+            let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
+            let of_queue = queues.entry(held.queue).or_insert(none);
             of_queue.keys += 1;
             of_queue.last_end = of_queue.last_end.max(held.ends_at);
+        }
+        let has_keys = |profile: u32| *self.profiles.keys(profile) != KeyNumbers::EMPTY;
+        if self.profiles.table().iter().any(|(number, _)| has_keys(number)) {
+            let rows = (0..self.rows.allocated()).map(|slot| &self.rows[slot]);
+            for row in rows.filter(|row| row.substate.is_open() && has_keys(row.profile)) {
+                let path = &self.queues[row.queue as usize].path;
+                let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
+                queues.entry(row.queue).or_insert(none).jobs += 1;
+            }
         }
         queues.into_values().collect()
     }
