@@ -38,6 +38,8 @@ pub(super) struct SimulationHarness {
     /// Workers keep up, and most ended jobs are deleted at once: segments die, except for a few
     /// live parts.
     pub(super) workers_keep_up: bool,
+    /// Jobs have order and fair keys.
+    pub(super) relates_jobs: bool,
     /// Whether snapshots are taken.
     pub(super) takes_snapshots: bool,
     /// A power cut may have lost acknowledged commands, because they were not synced.
@@ -97,6 +99,7 @@ impl SimulationHarness {
             unreadable: Vec::new(),
             payload_max,
             workers_keep_up: seed.is_multiple_of(2),
+            relates_jobs: seed % 4 >= 2,
             takes_snapshots: true,
             may_lose_unsynced: false,
             lost: 0,
@@ -125,6 +128,7 @@ impl SimulationHarness {
             unreadable: Vec::new(),
             payload_max: self.payload_max,
             workers_keep_up: self.workers_keep_up,
+            relates_jobs: self.relates_jobs,
             takes_snapshots: self.takes_snapshots,
             may_lose_unsynced: self.may_lose_unsynced,
             lost: 0,

@@ -137,8 +137,9 @@ impl SimulationHarness {
             keep_ms: (self.once_in(3) || self.workers_keep_up && !self.once_in(12)).then_some(0),
             keep_result: self.once_in(2),
         };
-        let order = self.once_in(6).then(|| self.one_of(&["x", "y"]).to_owned());
-        let fair = self.once_in(6).then(|| FairKey {
+        let relates = self.relates_jobs;
+        let order = (relates && self.once_in(6)).then(|| self.one_of(&["x", "y"]).to_owned());
+        let fair = (relates && self.once_in(6)).then(|| FairKey {
             key: self.one_of(&["many", "few"]).to_owned(),
             weight: self.one_of(&[1, 3]),
         });
