@@ -57,19 +57,19 @@ pub enum OpenError {
     )]
     KeysOfAnotherHome {
         /// The declared home of `path`.
-        home: String,
+        home: Box<str>,
         /// One of the paths.
         path: longshore_protocol::Path,
         /// The publisher's own name.
-        name: String,
+        name: Box<str>,
         /// The number of keys, of all such paths.
         keys: u64,
         /// Jobs with order or fair keys that have not ended.
         jobs: u64,
         /// How many other such paths there are, for people.
-        elsewhere: String,
+        elsewhere: Box<str>,
         /// When the last of them ends (RFC 3339).
-        until: String,
+        until: Box<str>,
     },
     /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: a disk that is merely busy
     /// would count as hanging.

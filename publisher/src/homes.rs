@@ -51,16 +51,16 @@ impl OwnHomes {
         let until = UNIX_EPOCH.checked_add(Duration::from_millis(last_end));
         let until = until.filter(|_| last_end > 0);
         Err(OpenError::KeysOfAnotherHome {
-            home: (*home).to_owned(),
+            home: (*home).into(),
             path: first.path.clone(),
-            name: self.name.clone(),
+            name: self.name.as_str().into(),
             keys: moved.iter().map(|(_, queue)| queue.keys).sum(),
             jobs: moved.iter().map(|(_, queue)| queue.jobs).sum(),
             elsewhere: match moved.len() - 1 {
-                0 => " of it".to_owned(),
-                others => format!(" of it and of {others} more paths with other homes"),
+                0 => " of it".into(),
+                others => format!(" of it and of {others} more paths with other homes").into(),
             },
-            until: until.map_or("never".to_owned(), |until| format!("{:.0}", Rfc3339(until))),
+            until: until.map_or("never".into(), |until| format!("{:.0}", Rfc3339(until)).into()),
         })
     }
 }

@@ -167,7 +167,7 @@ pub(crate) enum Command {
     /// Run a publisher; show all publishers; drain or forget one
     Publisher(Publisher),
     /// Enqueue jobs
-    Enqueue(Enqueue),
+    Enqueue(Box<Enqueue>),
     /// Run a command for each job
     ///
     /// The payload is the command's standard input; its standard output is the result (at most

@@ -290,7 +290,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Home(arguments) => home::run(arguments, context).await,
         #[cfg(feature = "demo")]
         Command::Demo(arguments) => demo::run(arguments, context).await,
-        Command::Enqueue(arguments) => enqueue::run(arguments, context).await,
+        Command::Enqueue(arguments) => enqueue::run(*arguments, context).await,
         Command::Stat(arguments) => stat::run(arguments, context).await,
         Command::Jobs(arguments) => jobs::run(arguments, context).await,
         Command::Job(arguments) => job::run(arguments, context).await,

@@ -94,10 +94,9 @@ impl State {
         }
         for (number, key) in self.orders.table.entries().iter() {
             let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;
-            let may_have = |substate| match substate {
-                Substate::Fresh | Substate::Blocked | Substate::Free => false,
-                Substate::Completed | Substate::Cancelled | Substate::Expired => false,
-                _ => true,
+            let may_have = |substate: Substate| {
+                !substate.is_retained()
+                    && !matches!(substate, Substate::Fresh | Substate::Blocked | Substate::Free)
             };
             let is_turn = |slot: u32| may_have(self.rows[slot].substate) && has_key(slot);
             if key.queue as usize >= self.queues.len()
