@@ -95,11 +95,11 @@ impl Model {
     }
 
     /// The jobs of which one is the next of one lane.
-    fn heads<'a>(&'a self, sources: &PermittedSources, lane: usize) -> Vec<&'a Job> {
+    fn heads(&self, sources: &PermittedSources, lane: usize) -> Vec<&Job> {
         self.heads_where(|path| lane_of(sources, path) == Some(lane))
     }
 
-    fn heads_where<'a>(&'a self, is_own: impl Fn(&Path) -> bool) -> Vec<&'a Job> {
+    fn heads_where(&self, is_own: impl Fn(&Path) -> bool) -> Vec<&Job> {
         let queues = self.queues.iter().map(|queue| &queue.path);
         let queues = queues.filter(|path| is_own(path) && !self.is_paused(path));
         self.possible_heads(&queues.collect::<Vec<_>>())
@@ -107,7 +107,7 @@ impl Model {
 
     /// The candidates for the sources' next job: one, or one of each lane if they are weighted;
     /// more where shares of fair keys are equal.
-    fn next_for<'a>(&'a self, sources: &PermittedSources) -> Vec<&'a Job> {
+    fn next_for(&self, sources: &PermittedSources) -> Vec<&Job> {
         let mut heads = (0..sources.patterns.len()).map(|lane| self.heads(sources, lane));
         match sources.order {
             Order::Age => self.heads_where(|path| lane_of(sources, path).is_some()),

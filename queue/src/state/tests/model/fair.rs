@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// The jobs of which one is the queue's next: several only if shares are equal.
-    fn queue_heads<'a>(&'a self, path: &Path) -> Vec<&'a Job> {
+    fn queue_heads(&self, path: &Path) -> Vec<&Job> {
         let ready =
             || self.jobs.iter().filter(|job| job.path == *path && job.phase == Phase::Ready);
         let Some(priority) = ready().map(|job| job.options.priority).max() else {
@@ -127,7 +127,7 @@ impl Model {
 
     /// The jobs of which one is the next of these queues. Between queues, the oldest job of the
     /// highest priority counts, whose turn it may not be.
-    pub(super) fn possible_heads<'a>(&'a self, queues: &[&Path]) -> Vec<&'a Job> {
+    pub(super) fn possible_heads(&self, queues: &[&Path]) -> Vec<&Job> {
         let rank = |path: &Path| {
             let ready = self.jobs.iter();
             let ready = ready.filter(|job| job.path == *path && job.phase == Phase::Ready);
