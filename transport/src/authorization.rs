@@ -120,7 +120,12 @@ impl Authorization {
         };
         let rate = match links.usages.begin(&holder, quota, Instant::now()) {
             Ok(rate) => rate,
-            Err(why) => return Err(NotAuthorized::OverQuota { identity, why }),
+            Err(why) => {
+                // A link that has left the table is checked no more: it must not stay open.
+                drop(links);
+                self.cut(dead.map(|link| (link, DISPLACED.to_owned())));
+                return Err(NotAuthorized::OverQuota { identity, why });
+            }
         };
         let other_links =
             self.control.has_policy().then(|| links.usages.links(&holder).saturating_sub(1));

@@ -241,6 +241,39 @@ async fn at_its_quota_a_client_displaces_a_dead_link_of_its_session() {
     }
 }
 
+/// A link that is no longer checked must not stay open.
+#[tokio::test]
+async fn a_displaced_link_ends_though_its_successor_is_refused() {
+    let rules = |links: u32| {
+        let allow = "[[allow]]\nwho = [\"anonymous\"]\ndo = [\"*\"]\npaths = [\"/**\"]\n";
+        let quota = format!("[[quota]]\nwho = [\"anonymous\"]\nlinks = {links}\n");
+        Some(Policy::parse(&format!("{allow}{quota}")).unwrap())
+    };
+    let access_control = AccessControl::new(rules(2), None);
+    let hang = Duration::from_secs(4);
+    let timing = LinkTiming { heartbeat: Duration::from_millis(100), hang };
+    let control = access_control.clone();
+    let mut listener = listener(ListenerOptions { access_control, timing, ..listening() }).await;
+    let at = listener.local_address();
+    let began = Instant::now();
+    let (_dead, _other) = (raw_dialler(at, timing).await, raw_dialler(at, timing).await);
+    let mut links =
+        [soon(listener.accept()).await, soon(listener.accept()).await].map(|link| link.split().1);
+    control.replace(rules(1), None);
+    tokio::time::sleep(hang / 2 + Duration::from_millis(100)).await;
+    let again = soon(dial(at, &handshake(), &dialling())).await;
+    let was_in_time = began.elapsed() < hang;
+    let [first, second] = &mut links;
+    let end = soon(async {
+        tokio::select! { end = first.recv() => end, end = second.recv() => end }
+    });
+    let end = end.await.unwrap_err();
+    if was_in_time {
+        assert_eq!(refused(again).0, HandshakeRefusal::Busy);
+        assert!(matches!(&end, LinkEnd::Local(why) if why.contains("has opened another")), "{end}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_connects_over_its_quota_is_refused_and_others_are_not() {
     let pem = Pem::new();
