@@ -18,10 +18,6 @@ impl Owner {
     ) -> Result<EnqueueBatch, Refusal> {
         let Some((who, _)) = self.router.client(link) else { return Ok(batch) };
         let state = self.store.state();
-        // A publisher that drains accepts no new jobs: they are to go to another at once.
-        if state.is_draining() {
-            return Ok(batch);
-        }
         let over = self.queue_quotas.check(state, who, &batch, Instant::now());
         let Some(OverQuota { mut refused, path, why }) = over else { return Ok(batch) };
         // Jobs for a value are refused for good, which their client is to know.
