@@ -108,10 +108,10 @@ impl<J> Enqueue<'_, J> {
         self.set(|job| job.keys_mut().order = Some(key.into()))
     }
 
-    /// Gives the job a fair key of 1 to 80 bytes, such as its tenant: among its queue's ready jobs of
-    /// one priority, keys take turns, whatever one of them enqueues. A key of weight 3 gets three
-    /// deliveries for one of a key of weight 1; 1 to 1,000, and that of the latest job counts. The
-    /// path needs one publisher, or one home.
+    /// Gives the job a fair key of 1 to 80 bytes, such as its tenant: among its queue's ready jobs
+    /// of one priority, keys take turns, whatever one of them enqueues. A key of weight 3 gets
+    /// three deliveries for one of a key of weight 1; 1 to 1,000, and that of the latest job
+    /// counts. The path needs one publisher, or one home.
     pub fn fair_key(self, key: impl Into<String>, weight: u16) -> Self {
         let key = FairKey { key: key.into(), weight };
         self.set(|job| job.keys_mut().fair = Some(key))

@@ -1,12 +1,13 @@
-//! Fair keys: among a queue's ready jobs of one priority, keys take turns by their weights, whatever
-//! one of them enqueues. Jobs without a fair key take turns as if they had one of weight 1.
+//! Fair keys: among a queue's ready jobs of one priority, keys take turns by their weights,
+//! whatever one of them enqueues. Jobs without a fair key take turns as if they had one of weight
+//! 1.
 //!
 //! It is start-time fair queueing (Goyal, Vin, Cheng 1996). Each key at a priority is a *share*. A
-//! share's `pass` grows with every delivery, by the inverse of its weight; the share with the lowest
-//! is next. The level's clock is the pass of the last delivery: a share that was idle begins there,
-//! so it neither saves up a claim nor pays for the past. A new one begins a delivery later, as if it
-//! had just had one: else a key that always has one job, and is forgotten with it, would always be
-//! next.
+//! share's `pass` grows with every delivery, by the inverse of its weight; the share with the
+//! lowest is next. The level's clock is the pass of the last delivery: a share that was idle begins
+//! there, so it neither saves up a claim nor pays for the past. A new one begins a delivery later,
+//! as if it had just had one: else a key that always has one job, and is forgotten with it, would
+//! always be next.
 //!
 //! Within a share, jobs are in order of age. Plain queues pay one comparison.
 

@@ -20,11 +20,12 @@ pub(super) struct Row {
     /// that delivery ran. A run of over 49 days is reported as less.
     pub(super) delivered: u32,
     pub(super) enqueued_wall_ms: u64,
-    /// Ready or blocked: since when (monotonic). Scheduled: until when (monotonic, or wall for `Timed`).
-    /// Running: the token. Prepared: until when (monotonic). Ended: when (wall).
+    /// Ready or blocked: since when (monotonic). Scheduled: until when (monotonic, or wall for
+    /// `Timed`). Running: the token. Prepared: until when (monotonic). Ended: when (wall).
     pub(super) when: u64,
-    /// Links of the job's list: fresh jobs of a priority, a session's leases, its queue's scheduled,
-    /// blocked or ended jobs, or its group of dead letters. Of a free row: the next free one.
+    /// Links of the job's list: fresh jobs of a priority, a session's leases, its queue's
+    /// scheduled, blocked or ended jobs, or its group of dead letters. Of a free row: the next free
+    /// one.
     pub(super) prev: u32,
     pub(super) next: u32,
     /// Running: links among its queue's running jobs. Ended: when, in monotonic time.

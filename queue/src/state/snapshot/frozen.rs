@@ -73,9 +73,10 @@ impl State {
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
     /// changed since the last freeze, and the bytes of everything that is not in chunks: the head,
     /// at most 2,048 patterns of paused and closed queues, at most 100,000 queues (about 60 bytes
-    /// and its path each, some ten for each priority of fair keys; jobs are in rows), the subscription groups with their waiting
-    /// subscriptions, and the links that are up. A group is encoded at once, because it holds the
-    /// heads of all its queues: copying it on its next change would take longer.
+    /// and its path each, some ten for each priority of fair keys; jobs are in rows), the
+    /// subscription groups with their waiting subscriptions, and the links that are up. A group is
+    /// encoded at once, because it holds the heads of all its queues: copying it on its next change
+    /// would take longer.
     pub fn freeze(&mut self) -> Frozen {
         Frozen {
             index: self.index,

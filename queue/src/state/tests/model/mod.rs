@@ -3,8 +3,8 @@
 //!
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
-//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`], [`sessions`],
-//!   [`leases`], [`actions`], [`timers`] and [`dispatch`].
+//! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`],
+//!   [`sessions`], [`leases`], [`actions`], [`timers`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
 //! of failing ones.
