@@ -52,8 +52,8 @@ pub enum OpenError {
     /// once they have ended.
     #[error(
         "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
-         idempotency keys and {jobs} open jobs with other keys{elsewhere}; the keys end by {until}: \
-         declare {name} until then, and until the jobs have ended"
+         idempotency keys and {jobs} open jobs with other keys{elsewhere}; the keys end by \
+         {until}: declare {name} until then, and until the jobs have ended"
     )]
     KeysOfAnotherHome {
         /// The declared home of `path`.

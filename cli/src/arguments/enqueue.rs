@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use longshore::protocol::limits::FAIR_WEIGHT_MAX;
 use longshore::{Backoff, JobId, Path};
 
 use super::file_argument;
@@ -64,7 +65,7 @@ pub(crate) struct Enqueue {
         value_name = "N",
         default_value_t = 1,
         requires = "fair_key",
-        value_parser = clap::value_parser!(u16).range(1..=1_000)
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(FAIR_WEIGHT_MAX))
     )]
     pub(crate) fair_weight: u16,
     /// Higher priorities run first

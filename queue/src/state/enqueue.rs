@@ -12,6 +12,7 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::fair::ShareName;
 use super::idempotency::{KeyUse, NewKeys, same_key, share_of_head};
 use super::profile;
 use super::queue::Queue;
@@ -230,7 +231,7 @@ impl State {
         let mut new_queues = 0;
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
         let mut new_orders: HashSet<(&Path, String)> = HashSet::new();
-        let mut new_shares: HashSet<(&Path, Vec<u8>)> = HashSet::new();
+        let mut new_shares: HashSet<(&Path, ShareName)> = HashSet::new();
         let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
             let head = match entry.head {
@@ -264,7 +265,7 @@ impl State {
             if order.as_ref().is_some_and(|order| new_orders.contains(order)) {
                 keys.orders = 0;
             }
-            let share = share_of_head(&head).map(|text| (path, text));
+            let share = share_of_head(&head).map(|name| (path, name));
             if share.as_ref().is_some_and(|share| new_shares.contains(share)) {
                 keys.shares = 0;
             }

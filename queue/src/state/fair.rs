@@ -33,7 +33,7 @@ const STRIDE: u64 = 1 << 20;
 pub(super) struct Share {
     pub(super) queue: u32,
     pub(super) priority: i32,
-    /// The priority's four bytes, then the key.
+    /// Its [`ShareName`].
     text: Box<[u8]>,
     weight: u16,
     pass: u64,
@@ -83,9 +83,27 @@ impl Shares {
     }
 }
 
-/// The name of a share in its queue.
-pub(super) fn share_text(priority: i32, key: &str) -> Vec<u8> {
-    [&priority.to_be_bytes()[..], key.as_bytes()].concat()
+/// The name of a share in its queue: the priority's four bytes, then the key. On the stack, as
+/// every job with a fair key looks its share up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct ShareName {
+    bytes: [u8; 4 + KEY_BYTES_MAX],
+    length: usize,
+}
+
+impl ShareName {
+    /// An entry decodes only with a key of at most 80 bytes.
+    pub(super) fn new(priority: i32, key: &str) -> ShareName {
+        let key = &key.as_bytes()[..key.len().min(KEY_BYTES_MAX)];
+        let mut bytes = [0; 4 + KEY_BYTES_MAX];
+        bytes[..4].copy_from_slice(&priority.to_be_bytes());
+        bytes[4..4 + key.len()].copy_from_slice(key);
+        ShareName { bytes, length: 4 + key.len() }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 impl State {
@@ -136,15 +154,15 @@ impl State {
         key: &str,
         weight: u16,
     ) -> u32 {
-        let text = share_text(priority, key);
-        if let Some(share) = self.shares.table.find(queue, &text) {
+        let name = ShareName::new(priority, key);
+        if let Some(share) = self.shares.table.find(queue, name.as_bytes()) {
             self.shares.table[share].weight = weight;
             return share;
         }
         let level = self.queues[queue as usize].fair.entry(Reverse(priority)).or_default();
         level.shares += 1;
         let pass = level.clock + STRIDE / u64::from(weight.max(1));
-        let text = text.into();
+        let text = name.as_bytes().into();
         self.shares.table.insert(Share { queue, priority, text, weight, pass, profiles: 0 })
     }
 
@@ -155,7 +173,8 @@ impl State {
         }
         let Share { queue, weight, ref text, .. } = self.shares.table[share];
         let key = String::from_utf8_lossy(&text[4..]).into_owned();
-        if let Some(known) = self.shares.table.find(queue, &share_text(priority, &key)) {
+        let name = ShareName::new(priority, &key);
+        if let Some(known) = self.shares.table.find(queue, name.as_bytes()) {
             return Some(known);
         }
         let has_room = (self.shares.table.len() as u64) < self.rules.fair_keys;
@@ -293,12 +312,13 @@ impl State {
                 }
             }
         }
-        for (number, share) in self.shares.table.entries().iter() {
-            let profiles = self.profiles.table().iter();
-            let profiles = profiles.filter(|(_, profile)| profile.keys.share == number).count();
-            if profiles != share.profiles as usize {
-                return Err("the profiles of a share are miscounted".to_owned());
-            }
+        let mut profiles: BTreeMap<u32, u32> = BTreeMap::new();
+        for (_, profile) in self.profiles.table().iter() {
+            *profiles.entry(profile.keys.share).or_default() += 1;
+        }
+        let mut counted = self.shares.table.entries().iter();
+        if counted.any(|(number, share)| profiles.get(&number) != Some(&share.profiles)) {
+            return Err("the profiles of a share are miscounted".to_owned());
         }
         if levels.is_empty() { Ok(()) } else { Err("shares without a level".to_owned()) }
     }
@@ -336,7 +356,8 @@ impl Encode for Share {
 impl Decode for Share {
     fn decode(r: &mut Reader) -> Result<Share, WireError> {
         let (queue, priority) = (r.u32()?, r.i32()?);
-        let text = share_text(priority, r.text("fair key", KEY_BYTES_MAX)?).into();
+        let name = ShareName::new(priority, r.text("fair key", KEY_BYTES_MAX)?);
+        let text = name.as_bytes().into();
         let invalid = r.invalid("weight of a fair key");
         let weight = r.u16()?;
         if !(1..=FAIR_WEIGHT_MAX).contains(&weight) {

@@ -16,7 +16,7 @@ use longshore_protocol::{
 use super::State;
 use super::chunks::Shared;
 use super::enqueue::payload_of;
-use super::fair::share_text;
+use super::fair::ShareName;
 use super::key_table::{KeyTable, Keyed};
 use super::profile::KeyNumbers;
 use super::slab::Slab;
@@ -236,9 +236,9 @@ impl State {
     }
 
     fn has_new_share(&self, path: &Path, head: &EntryHead) -> bool {
-        let Some(text) = share_of_head(head) else { return false };
+        let Some(name) = share_of_head(head) else { return false };
         let queue = self.by_path.get(path);
-        queue.and_then(|&queue| self.shares.table.find(queue, &text)).is_none()
+        queue.and_then(|&queue| self.shares.table.find(queue, name.as_bytes())).is_none()
     }
 
     /// Whether new keys fit, after others of the same batch.
@@ -288,10 +288,10 @@ impl State {
 }
 
 /// The name of a new job's share in its queue.
-pub(super) fn share_of_head(head: &EntryHead) -> Option<Vec<u8>> {
+pub(super) fn share_of_head(head: &EntryHead) -> Option<ShareName> {
     let fair = head.keys.as_ref()?.fair.as_ref()?;
     let priority = head.options.as_ref().map_or(0, |options| options.priority);
-    Some(share_text(priority, &fair.key))
+    Some(ShareName::new(priority, &fair.key))
 }
 
 /// A known key: the same job if the payload's length and checksum are the same.

@@ -191,7 +191,6 @@ impl State {
         }
         // The list keeps its memory for the next command; a job that was overtaken is settled.
         self.orders.unsettled.clear();
-        unsettled.clear();
         self.orders.unsettled = unsettled;
     }
 

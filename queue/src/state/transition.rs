@@ -131,15 +131,9 @@ impl State {
         let (queue, substate) = (row.queue, row.substate);
         let priority = self.profiles.options(row.profile).priority;
         let (lease_ms, run_timeout_ms) = (self.lease_ms(row), self.run_timeout_ms(row));
-        match self.share_of(slot) {
-            NONE => {
-                let ready = &mut self.queues[queue as usize].ready;
-                ready.remove(&mut self.rows, priority, slot, substate);
-            }
-            share => self.remove_from_share(slot, share),
-        }
+        let share = self.remove_ready(slot);
         if !self.queues[queue as usize].fair.is_empty() {
-            self.charge_share(queue, priority, self.share_of(slot));
+            self.charge_share(queue, priority, share);
         }
         let q = &mut self.queues[queue as usize];
         q.counts.ready -= 1;
@@ -248,6 +242,22 @@ impl State {
         self.watch_expiry(slot);
     }
 
+    /// Removes a job from the ready ones. Returns its share; `NONE` without a fair key.
+    #[inline]
+    fn remove_ready(&mut self, slot: u32) -> u32 {
+        let share = self.share_of(slot);
+        if share == NONE {
+            let row = &self.rows[slot];
+            let (queue, substate) = (row.queue, row.substate);
+            let priority = self.profiles.options(row.profile).priority;
+            let ready = &mut self.queues[queue as usize].ready;
+            ready.remove(&mut self.rows, priority, slot, substate);
+        } else {
+            self.remove_from_share(slot, share);
+        }
+        share
+    }
+
     pub(super) fn enter_scheduled(&mut self, slot: u32, substate: Substate, due_ms: u64) {
         let row = &mut self.rows[slot];
         row.when = due_ms;
@@ -282,20 +292,13 @@ impl State {
         self.unwatch_expiry(slot);
         let row = &self.rows[slot];
         let (queue, substate, when, session) = (row.queue, row.substate, row.when, row.session);
-        let (profile, entry) = (row.profile, row.entry);
+        let entry = row.entry;
         let q = &mut self.queues[queue as usize];
         q.leave(substate, entry);
         match substate {
             Substate::Free => {}
             Substate::Fresh | Substate::Returned => {
-                match self.share_of(slot) {
-                    NONE => {
-                        let priority = self.profiles.options(profile).priority;
-                        let ready = &mut self.queues[queue as usize].ready;
-                        ready.remove(&mut self.rows, priority, slot, substate);
-                    }
-                    share => self.remove_from_share(slot, share),
-                }
+                self.remove_ready(slot);
                 self.mark_changed(queue);
             }
             Substate::Delayed | Substate::Timed | Substate::Retrying => {
