@@ -99,7 +99,11 @@ pub(super) async fn dead_letters_are_selected_by_age(scenario: &mut StoreScenari
     assert_eq!(scenario.states(3..=4).await, [Ready, Ready]);
 }
 
-async fn replace(scenario: &mut StoreScenario, dead: JobId, new: &NewJob) -> ReplaceOutcome {
+pub(super) async fn replace(
+    scenario: &mut StoreScenario,
+    dead: JobId,
+    new: &NewJob,
+) -> ReplaceOutcome {
     let mut entry = FrameWriter::with_capacity(256);
     new.encode_entry_head(&mut entry);
     entry.put_shared(new.payload.clone());

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use longshore_protocol::messages::work::{Action, BlockedBy, NewSettle};
+use longshore_protocol::messages::work::{Action, BlockedBy, NewSettle, ReplaceOutcome};
 use longshore_protocol::{Backoff, JobError, JobId, JobOptions, JobState, NewJob, QueueSettings};
 
+use super::dead_letters::replace;
 use super::scenario::{QUEUE, StoreScenario, from, id, job};
 
 fn ordered(n: u32, key: &str) -> NewJob {
@@ -63,7 +64,13 @@ pub(super) async fn a_dead_job_keeps_its_turn_only_if_its_queue_says_so(
     let worker = scenario.worker("other", from("/jobs/**"), 100).await;
     assert!(scenario.delivered(worker).is_empty(), "job 2 is dead, and has the turn");
     assert_eq!(scenario.state(id(3)).await, Some(JobState::Blocked));
-    scenario.act(Action::Drop, &[id(2)]).await;
+    assert_eq!(replace(scenario, id(2), &job(9)).await, ReplaceOutcome::Replaced);
+    let replacement = scenario.delivered_job(worker);
+    assert_eq!(replacement.id, id(9), "it has the turn, though it is younger");
+    assert_eq!(scenario.state(id(3)).await, Some(JobState::Blocked));
+    scenario.end(worker, &[(replacement.token, bury())]).await;
+    assert!(scenario.delivered(worker).is_empty(), "job 9 is dead, and has the turn");
+    scenario.act(Action::Drop, &[id(9)]).await;
     assert_eq!(scenario.delivered_job(worker).id, id(3));
 }
 
