@@ -1,7 +1,8 @@
 //! `cargo xtask count`: the instructions, allocations and system calls per job, value and path.
 //!
 //! Valgrind counts them, so the speed and load of the machine hardly matter: two runs differ by
-//! about a percent. Each workload of `tests/examples/count.rs` runs at two sizes; the
+//! about a percent. Which messages one read finds depends on the scheduler, though, so a workload
+//! that is off is counted twice more, and the medians are compared. Each workload of `tests/examples/count.rs` runs at two sizes; the
 //! difference excludes the cost of starting. `tests/count.toml` contains the expected costs.
 
 use std::collections::BTreeMap;
@@ -61,16 +62,26 @@ pub(crate) fn count(bless: bool) -> anyhow::Result<bool> {
         return Ok(!bless);
     }
     let program = build()?;
+    let file = root().join("tests/count.toml");
+    let text = fs::read_to_string(&file);
+    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
+    let expected: Expected = toml::from_str(&text)?;
     let mut workload = BTreeMap::new();
     for name in WORKLOADS {
-        workload.insert(name.to_owned(), cost(&program, name)?);
+        let is_near = |cost: Cost| expected.workload.get(name).is_some_and(|of| cost.is_near(*of));
+        let first = cost(&program, name)?;
+        let counted = if is_near(first) && !bless {
+            first
+        } else {
+            median([first, cost(&program, name)?, cost(&program, name)?])
+        };
+        workload.insert(name.to_owned(), counted);
     }
     let ratio = kinds_ratio(&workload)?;
     println!(
         "a job of one of twenty kinds takes {ratio:.3} times the instructions of an only kind's"
     );
     ensure!(ratio <= KINDS_RATIO_MAX, "that is over {KINDS_RATIO_MAX}: more kinds cost too much");
-    let file = root().join("tests/count.toml");
     let counted = Expected { counted_with: counted_with()?, workload };
     if bless {
         let text = format!(
@@ -80,9 +91,6 @@ pub(crate) fn count(bless: bool) -> anyhow::Result<bool> {
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let text = fs::read_to_string(&file);
-    let text = text.with_context(|| format!("cannot read {}", file.display()))?;
-    let expected: Expected = toml::from_str(&text)?;
     let comparable = expected.counted_with == counted.counted_with;
     let mut same = true;
     for (name, cost) in &counted.workload {
@@ -96,14 +104,14 @@ pub(crate) fn count(bless: bool) -> anyhow::Result<bool> {
             "not compared: counted with {}, but expected costs are of {}",
             counted.counted_with, expected.counted_with
         );
-    } else if !same {
+    } else if !same && !bless {
         println!(
             "costs differ by more than {} %: find the reason; if it is intended, run \
              `cargo xtask count --bless`",
             TOLERANCE * 100.0
         );
     }
-    Ok(same || !comparable)
+    Ok(same || bless || !comparable)
 }
 
 /// The instructions of a job of one of twenty kinds, in proportion to those of an only kind.
@@ -178,21 +186,46 @@ fn system_calls(output: &str) -> f64 {
     output.lines().filter(is_call).filter(is_counted).count() as f64
 }
 
+impl Cost {
+    fn rows(self, expected: Self) -> [(&'static str, f64, f64, f64); 3] {
+        [
+            ("instructions", self.instructions, expected.instructions, NOISE),
+            ("allocations", self.allocations, expected.allocations, ALLOCATION_NOISE),
+            ("system calls", self.system_calls, expected.system_calls, NOISE),
+        ]
+    }
+
+    fn is_near(self, expected: Self) -> bool {
+        self.rows(expected).into_iter().all(is_near)
+    }
+}
+
+fn is_near((_, counted, expected, noise): (&str, f64, f64, f64)) -> bool {
+    (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(noise)
+}
+
+/// Each figure's own median.
+fn median(costs: [Cost; 3]) -> Cost {
+    let middle = |of: fn(&Cost) -> f64| {
+        let mut figures = costs.each_ref().map(of);
+        figures.sort_unstable_by(f64::total_cmp);
+        figures[1]
+    };
+    Cost {
+        instructions: middle(|cost| cost.instructions),
+        allocations: middle(|cost| cost.allocations),
+        system_calls: middle(|cost| cost.system_calls),
+    }
+}
+
 /// Prints the costs of a workload; true if all are as expected.
 fn compare(name: &str, cost: Cost, expected: Cost) -> bool {
-    let rows = [
-        ("instructions", cost.instructions, expected.instructions, NOISE),
-        ("allocations", cost.allocations, expected.allocations, ALLOCATION_NOISE),
-        ("system calls", cost.system_calls, expected.system_calls, NOISE),
-    ];
-    let mut same = true;
-    for (what, counted, expected, noise) in rows {
-        let is_near = (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(noise);
-        let flag = if is_near { "" } else { "  OFF" };
+    for row in cost.rows(expected) {
+        let (what, counted, expected, _) = row;
+        let flag = if is_near(row) { "" } else { "  OFF" };
         println!("{name:<13} {what:<14} {counted:>12.3}   expected {expected:>12.3}{flag}");
-        same &= is_near;
     }
-    same
+    cost.is_near(expected)
 }
 
 fn counted_with() -> anyhow::Result<String> {
@@ -223,6 +256,14 @@ mod tests {
         let blocks = "==1== Total:     167,751,013 bytes in 12,345 blocks\n";
         assert_eq!(allocations(blocks), Some(12_345.0));
         assert_eq!((instructions(""), allocations("")), (None, None));
+    }
+
+    #[test]
+    fn one_odd_run_of_three_does_not_count() {
+        let cost = Cost { instructions: 20_000.0, allocations: 2.0, system_calls: 0.1 };
+        let odd = Cost { instructions: 2.0, allocations: 90.0, ..cost };
+        assert_eq!(median([odd, cost, cost]), cost);
+        assert_eq!(median([cost, Cost { system_calls: 7.0, ..cost }, odd]), cost);
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub(super) async fn run(arguments: Home, mut context: Context) -> anyhow::Result
         .await
         .map_err(|why| Failure::new(FailureKind::TimedOut, why))?;
     let of_queues = |one: &&KnownPublisher| !one.declared.is_empty();
-    let publishers: Vec<&KnownPublisher> = all.registered.iter().filter(of_queues).collect();
+    let mut publishers: Vec<&KnownPublisher> = all.registered.iter().filter(of_queues).collect();
+    publishers.sort_by_key(|one| (&one.info.name, one.info.id));
     let paths: BTreeSet<&Path> = publishers
         .iter()
         .flat_map(|one| one.declared.defaults.iter().chain(&one.declared.queues))
