@@ -6,8 +6,8 @@ use crate::id::JobId;
 codes! {
     /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
     /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull),
-    /// [`OverQuota`](Refusal::OverQuota), [`KeysFull`](Refusal::KeysFull) and
-    /// [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
+    /// [`OverQuota`](Refusal::OverQuota), [`KeysFull`](Refusal::KeysFull),
+    /// [`NotUnique`](Refusal::NotUnique) and [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
     /// others persist until the job or the publisher's configuration changes.
     Refusal, "refusal" {
         /// Another job with a different payload has the same id. Use a new id.
@@ -65,14 +65,17 @@ codes! {
         /// The idempotency key belongs to a job of the queue with another payload. Use a new key.
         KeyConflict = 16, "KeyConflict: the idempotency key belongs to a job of this queue with \
                            another payload; make a new key";
-        /// The publisher's keys take 256 MiB of memory. Try again when some have
-        /// ended.
+        /// The publisher's keys have reached their limits. Try again when some have ended.
         KeysFull = 17, "KeysFull: the publisher's keys have reached their memory limit; use fewer, \
-                        let idempotency keys last less long, and try again once some have ended";
+                        let them last less long, and try again once some have ended";
         /// The job has keys, and this publisher declares another one as the home of the path. A
         /// producer resolves the path again and sends the job there.
         NotHome = 18, "NotHome: the job has keys, and this publisher declares another one as the \
                        home of the path (longshore home ls names it); send it there";
+        /// Another job of the queue has the unique key, and the job asked to be refused then; or
+        /// two jobs of an atomic batch have one unique key. Try again when that job has ended.
+        NotUnique = 19, "NotUnique: another job of this queue, or of this atomic batch, has the \
+                         unique key; try again once that job has ended";
     }
 }
 
@@ -112,8 +115,8 @@ fields! {
         1 = Existing,
         /// The job was refused.
         2 = Refused(refusal: Refusal),
-        /// The job with this id has the same idempotency key and the same payload. It may have
-        /// ended, or been deleted, since.
+        /// The job with this id has the same idempotency key and the same payload, or the same
+        /// unique key. It may have ended, or been deleted, since.
         3 = ExistingKey(id: JobId),
     }
 }
@@ -304,5 +307,7 @@ codes! {
         Blocked = 19, "blocked";
         /// The turn of its order key came.
         Unblocked = 20, "unblocked";
+        /// A job with the same unique key took its place before it was delivered.
+        Replaced = 21, "replaced";
     }
 }

@@ -22,6 +22,7 @@ use crate::limits::{
 };
 use crate::path::Path;
 use crate::settings::{lease_ms, max_attempts};
+use crate::unique::Unique;
 
 const HAS_OPTIONS: u8 = 1;
 const HAS_HEADERS: u8 = 2;
@@ -374,6 +375,12 @@ impl EntryHead {
         self.keys.is_some()
     }
 
+    /// The unique key.
+    #[inline]
+    pub fn unique(&self) -> Option<&Unique> {
+        self.keys.as_ref()?.unique.as_ref()
+    }
+
     /// Reads the head of an entry of `length` bytes, and skips the rest. After an error the
     /// reader's position within the entry is unspecified.
     pub fn read(r: &mut Reader, length: usize) -> Result<EntryHead, WireError> {
@@ -434,6 +441,11 @@ impl Entry {
     /// The idempotency key.
     pub fn idempotency(&self) -> Option<&Idempotency> {
         self.keys.as_ref()?.idempotency.as_ref()
+    }
+
+    /// The unique key.
+    pub fn unique(&self) -> Option<&Unique> {
+        self.keys.as_ref()?.unique.as_ref()
     }
 
     /// Reads an entry from bytes that contain nothing else.

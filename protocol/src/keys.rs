@@ -7,6 +7,7 @@ use crate::frame::FrameWriter;
 use crate::idempotency::Idempotency;
 use crate::job::NewJob;
 use crate::limits::{FAIR_WEIGHT_MAX, KEY_BYTES_MAX};
+use crate::unique::Unique;
 
 /// A job's relations to other jobs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct JobKeys {
     /// Jobs of a queue with the same order key run one at a time, in the order in which they were
     /// enqueued; a job that retries or snoozes keeps the others waiting. 1 to 80 bytes.
     pub order: Option<String>,
+    /// One job with the key at a time.
+    pub unique: Option<Unique>,
     /// Among a queue's ready jobs of one priority, fair keys take turns by their weights.
     pub fair: Option<FairKey>,
 }
@@ -69,6 +72,7 @@ impl Encode for JobKeys {
             out,
             0 => self.idempotency,
             1 => self.order,
+            2 => self.unique,
             3 => self.fair,
         }
     }
@@ -81,9 +85,10 @@ impl Decode for JobKeys {
             r, mask, "key of a job that this version does not know",
             0 => idempotency: Idempotency::decode,
             1 => order: |r| key(r, "order key"),
+            2 => unique: Unique::decode,
             3 => fair: FairKey::decode,
         }
-        let keys = JobKeys { idempotency, order, fair };
+        let keys = JobKeys { idempotency, order, unique, fair };
         if keys.is_empty() { Err(empty) } else { Ok(keys) }
     }
 }

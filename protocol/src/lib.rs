@@ -32,6 +32,7 @@ mod tests;
 pub mod timing;
 pub mod tls_name;
 pub mod trace;
+mod unique;
 pub mod value;
 
 pub use address::{Address, AddressError, HostAddress, UnknownAddress};
@@ -61,4 +62,5 @@ pub use terms::{PublicationKind, Terms};
 pub use timing::{LinkTiming, ResolverTiming};
 pub use tls_name::{NotATlsName, TlsName};
 pub use trace::TraceContext;
+pub use unique::{OnConflict, Unique, UniqueUntil};
 pub use value::{ConvertError, Rfc3339, Text, Value, ValueError, ValueMap};

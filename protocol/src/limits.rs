@@ -26,12 +26,14 @@ pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const HEADERS_BYTES_MAX: usize = 8 * 1024;
 /// Most headers of one job.
 pub const HEADERS_MAX: usize = 1_024;
-/// Longest key that relates a job to others (idempotency, order), in bytes.
+/// Longest key that relates a job to others (idempotency, order, unique), in bytes.
 pub const KEY_BYTES_MAX: usize = 80;
 /// Highest weight of a fair key.
 pub const FAIR_WEIGHT_MAX: u16 = 1_000;
 /// Longest time that an idempotency key lasts, in milliseconds (30 days).
 pub const IDEMPOTENCY_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
+/// Longest period of a unique key that has one, in milliseconds (30 days).
+pub const UNIQUE_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Largest result of one job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
 /// Longest error message of one attempt, in bytes; the worker cuts longer ones.

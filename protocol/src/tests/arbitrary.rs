@@ -238,13 +238,13 @@ arbitrary! {
     JobKeys: |source| {
         let key: Option<String> = source.of();
         let order = key.map(|key| key.chars().take(KEY_BYTES_MAX / 5).collect::<String>() + "k");
-        let idempotency: Option<Idempotency> = source.of();
+        let (idempotency, unique): (Option<Idempotency>, Option<Unique>) = (source.of(), source.of());
         let fair = source.of::<bool>().then(|| FairKey {
             key: "tenant".to_owned(),
             weight: source.within(1..=FAIR_WEIGHT_MAX.into()) as u16,
         });
-        let one = idempotency.is_none() && fair.is_none();
-        JobKeys { idempotency, order: order.or(one.then(|| "k".to_owned())), fair }
+        let one = idempotency.is_none() && unique.is_none() && fair.is_none();
+        JobKeys { idempotency, order: order.or(one.then(|| "k".to_owned())), unique, fair }
     };
     Idempotency: |source| {
         let key: String = source.of();

@@ -85,12 +85,20 @@ impl State {
         };
         let outcome = match self.rows[slot].substate.state() {
             None => ActOutcome::Unknown,
-            Some(state) if applies(action, state) => ActOutcome::Done,
+            Some(state) if applies(action, state) => match self.rival(action, slot) {
+                Some(holder) => ActOutcome::NotUnique(holder),
+                None => ActOutcome::Done,
+            },
             // A repeated request: its answer was lost.
             Some(_) if action == Action::Confirm && self.was_confirmed(slot) => ActOutcome::Done,
             Some(state) => ActOutcome::NotInState(state),
         };
         (outcome, slot)
+    }
+
+    /// The job that holds the unique key of one to be revived.
+    pub(super) fn rival(&self, action: Action, slot: u32) -> Option<JobId> {
+        if action == Action::Revive { self.rival_of(slot) } else { None }
     }
 
     /// Performs the action on a job that it applies to, as number `before` of the command.
@@ -126,6 +134,7 @@ impl State {
         if row.side != NONE {
             let side = self.side_mut(slot);
             (side.expires_at, side.worker_losses) = (None, 0);
+            self.revive_unique(slot);
         }
         if wait_ms == 0 {
             self.return_job(slot, JobChange::Revived, out);
@@ -158,7 +167,7 @@ fn wait_ms(pace: Pace, before: u64) -> u64 {
 fn tally(report: &mut ActionReport, outcome: ActOutcome) {
     match outcome {
         ActOutcome::Done => report.done += 1,
-        ActOutcome::NotInState(_) => report.refused += 1,
+        ActOutcome::NotInState(_) | ActOutcome::NotUnique(_) => report.refused += 1,
         ActOutcome::Unknown => report.unknown += 1,
     }
     report.outcomes.push(outcome);

@@ -164,11 +164,18 @@ impl State {
         )
     }
 
-    /// Dead jobs that match the filter's queue, reason, fingerprint and age, at most `most`; and
-    /// whether there are more. The caller checks the filter's states. Jobs older than the filter's
+    /// Dead jobs that match the filter's queue, reason, fingerprint and age, and that the action
+    /// takes, at most `most`; and whether there are more. At most 100,000 that it does not take are
+    /// examined; `more` is set beyond that. The caller checks the filter's states. Jobs older than the filter's
     /// age are skipped once: each group stores where the next step begins.
-    pub(super) fn dead_matching(&self, filter: &Selected<'_>, most: usize) -> (Vec<u32>, bool) {
+    pub(super) fn dead_matching(
+        &self,
+        filter: &Selected<'_>,
+        most: usize,
+        mut takes: impl FnMut(u32) -> bool,
+    ) -> (Vec<u32>, bool) {
         let (mut found, newest_first) = (Vec::new(), is_newest_first(filter));
+        let mut rows_left = self.rules.step_rows;
         for (_, group) in self.dead_groups_matching(filter) {
             let first = match filter.ended_from {
                 Some(from) if !newest_first => {
@@ -182,10 +189,14 @@ impl State {
                 if !matches_age(&self.rows[slot], filter) {
                     break;
                 }
-                if found.len() >= most {
+                if found.len() >= most || rows_left == 0 {
                     return (found, true);
                 }
-                found.push(slot);
+                if takes(slot) {
+                    found.push(slot);
+                } else {
+                    rows_left -= 1;
+                }
             }
         }
         (found, false)

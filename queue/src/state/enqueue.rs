@@ -18,6 +18,7 @@ use super::profile;
 use super::queue::Queue;
 use super::row::{Row, Substate};
 use super::rows::PREFETCH;
+use super::unique::UniqueUse;
 use crate::command::Command;
 use crate::outcome::{Outcomes, QueueId, RecordRef, Reply};
 
@@ -188,10 +189,14 @@ impl State {
         if let KeyUse::Known(answer) = key {
             return answer;
         }
+        let unique = self.find_unique(path, &head);
+        if let UniqueUse::Held(answer) = unique {
+            return answer;
+        }
         let destination = &mut destinations[entry.path];
-        if let Err(refusal) =
-            self.admit(*destination, 0, 0, 0).and_then(|()| self.admit_keys(path, &head, key))
-        {
+        let fits = in_place(unique, self.admit(*destination, 0, 0, 0));
+        let found = (key, unique);
+        if let Err(refusal) = fits.and_then(|()| self.admit_keys(path, &head, found)) {
             return EnqueueOutcome::Refused(refusal);
         }
         let queue = match *destination {
@@ -216,7 +221,12 @@ impl State {
             (None, None) => profile::DEFAULT,
             (options, keys) => self.profile_of(queue, options.unwrap_or_default(), keys.as_deref()),
         };
-        self.insert_job(queue, &head, NewRow { entry, profile, schedule, replaces: None }, out);
+        let mut replaces = None;
+        if let UniqueUse::Replaces(first) = unique {
+            replaces = Some(self.rows[first].id);
+            self.remove_job(first, JobChange::Replaced, out);
+        }
+        self.insert_job(queue, &head, NewRow { entry, profile, schedule, replaces }, out);
         EnqueueOutcome::Created
     }
 
@@ -232,6 +242,8 @@ impl State {
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
         let mut new_orders: HashSet<(&Path, String)> = HashSet::new();
         let mut new_shares: HashSet<(&Path, ShareName)> = HashSet::new();
+        let mut new_uniques: HashSet<(&Path, String)> = HashSet::new();
+        let mut removed: HashSet<u32> = HashSet::new();
         let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
             let head = match entry.head {
@@ -239,7 +251,7 @@ impl State {
                 Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
             };
             let payload = payload_of(&head);
-            let known = self.rows.find(&head.id);
+            let known = self.rows.find(&head.id).filter(|slot| !removed.contains(slot));
             let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len()));
             if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
                 return same_id(&head, known);
@@ -253,15 +265,24 @@ impl State {
             if let KeyUse::Known(answer) = key {
                 return answer;
             }
+            let unique = self.find_unique(path, &head);
+            if head.unique().is_some_and(|unique| !new_uniques.insert((path, unique.key.clone()))) {
+                return EnqueueOutcome::Refused(Refusal::NotUnique);
+            }
+            if let UniqueUse::Held(answer) = unique {
+                return answer;
+            }
             let jobs = jobs_by_path.entry(path).or_default();
             let others = if destinations[entry.path] == Destination::New && *jobs == 0 {
                 new_queues
             } else {
                 0
             };
-            let fits = self.admit(destinations[entry.path], *jobs, new_jobs.len(), others);
+            let all_jobs = new_jobs.len() - removed.len();
+            let fits =
+                in_place(unique, self.admit(destinations[entry.path], *jobs, all_jobs, others));
             let order = head.keys.as_ref().and_then(|keys| Some((path, keys.order.clone()?)));
-            let mut keys = self.new_keys(path, &head, key);
+            let mut keys = self.new_keys(path, &head, (key, unique));
             if order.as_ref().is_some_and(|order| new_orders.contains(order)) {
                 keys.orders = 0;
             }
@@ -274,7 +295,10 @@ impl State {
                 Ok(()) => {
                     new_queues +=
                         usize::from(destinations[entry.path] == Destination::New && *jobs == 0);
-                    *jobs += 1;
+                    match unique {
+                        UniqueUse::Replaces(first) => drop(removed.insert(first)),
+                        _ => *jobs += 1,
+                    }
                     new_jobs.insert(head.id, payload);
                     added.held += keys.held;
                     added.orders += keys.orders;
@@ -389,6 +413,9 @@ impl State {
             profile,
             ..Row::free()
         });
+        if let Some(unique) = head.keys.as_ref().and_then(|keys| keys.unique.as_ref()) {
+            self.hold_unique(slot, unique);
+        }
         let into = &mut self.queues[queue as usize];
         into.enqueued += 1;
         if into.jobs() == 0 {
@@ -419,6 +446,12 @@ fn same_id(head: &EntryHead, known: (u32, u32)) -> EnqueueOutcome {
     } else {
         EnqueueOutcome::Refused(Refusal::IdConflict)
     }
+}
+
+/// A job that takes the place of another needs no more room.
+fn in_place(unique: UniqueUse, fits: Result<(), Refusal>) -> Result<(), Refusal> {
+    let is_in_place = matches!(unique, UniqueUse::Replaces(_));
+    fits.or_else(|refusal| if is_in_place && refusal == Refusal::QueueFull { Ok(()) } else { fits })
 }
 
 /// Checksum and length of a payload: what distinguishes it from another one.

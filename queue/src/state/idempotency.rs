@@ -5,9 +5,7 @@
 //! takes the same memory, whatever its length, so their number is their memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU8;
 
-use longshore_protocol::limits::KEY_BYTES_MAX;
 use longshore_protocol::{
     Decode, Encode, EnqueueOutcome, EntryHead, FrameWriter, Idempotency, JobId, Path, Reader,
     Refusal, WireError,
@@ -17,9 +15,10 @@ use super::State;
 use super::chunks::Shared;
 use super::enqueue::payload_of;
 use super::fair::ShareName;
-use super::key_table::{KeyTable, Keyed};
+use super::key_table::{KeyTable, KeyText, Keyed};
 use super::profile::KeyNumbers;
 use super::slab::Slab;
+use super::unique::UniqueUse;
 
 /// What a key counts as: its entry, its slot in the index, its timer. A number, not the size of a
 /// type: it decides at every replay.
@@ -36,29 +35,14 @@ pub(super) struct HeldKey {
     pub(super) payload: (u32, u32),
     /// When it ends (wall).
     pub(super) ends_at: u64,
-    length: NonZeroU8,
-    bytes: [u8; KEY_BYTES_MAX],
+    text: KeyText,
 }
 
 const _: () = assert!(size_of::<Option<HeldKey>>() == 120 && KEY_BYTES >= 120 + 9 + 24);
 
 impl HeldKey {
-    /// None if the text is no key: empty or too long.
-    fn new(
-        queue: u32,
-        text: &str,
-        job: JobId,
-        payload: (u32, u32),
-        ends_at: u64,
-    ) -> Option<HeldKey> {
-        let mut bytes = [0; KEY_BYTES_MAX];
-        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-        let length = NonZeroU8::new(text.len() as u8)?;
-        Some(HeldKey { queue, job, payload, ends_at, length, bytes })
-    }
-
     pub(super) fn text(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length.get())]
+        self.text.bytes()
     }
 }
 
@@ -213,23 +197,28 @@ impl State {
         &self,
         path: &Path,
         head: &EntryHead,
-        key: KeyUse,
+        found: (KeyUse, UniqueUse),
     ) -> Result<(), Refusal> {
         match head.keys {
             None => Ok(()),
-            Some(_) => self.admit_new_keys(self.new_keys(path, head, key), NewKeys::default()),
+            Some(_) => self.admit_new_keys(self.new_keys(path, head, found), NewKeys::default()),
         }
     }
 
     /// Those keys of a job that do not exist.
-    pub(super) fn new_keys(&self, path: &Path, head: &EntryHead, key: KeyUse) -> NewKeys {
+    pub(super) fn new_keys(
+        &self,
+        path: &Path,
+        head: &EntryHead,
+        (key, unique): (KeyUse, UniqueUse),
+    ) -> NewKeys {
         let order = head.keys.as_ref().and_then(|keys| keys.order.as_ref());
         let is_new = |order: &String| {
             let queue = self.by_path.get(path);
             queue.and_then(|&queue| self.orders.table.find(queue, order.as_bytes())).is_none()
         };
         NewKeys {
-            held: u64::from(key == KeyUse::New),
+            held: u64::from(key == KeyUse::New) + u64::from(unique == UniqueUse::New),
             orders: u64::from(order.is_some_and(is_new)),
             shares: u64::from(self.has_new_share(path, head)),
         }
@@ -243,7 +232,7 @@ impl State {
 
     /// Whether new keys fit, after others of the same batch.
     pub(super) fn admit_new_keys(&self, new: NewKeys, others: NewKeys) -> Result<(), Refusal> {
-        let held = self.keys.bytes() + (others.held + new.held) * KEY_BYTES;
+        let held = self.keys.bytes() + self.uniques.bytes() + (others.held + new.held) * KEY_BYTES;
         let orders = self.orders.table.len() as u64 + others.orders + new.orders;
         let shares = self.shares.table.len() as u64 + others.shares + new.shares;
         if new.held > 0 && held > self.rules.key_bytes
@@ -268,10 +257,9 @@ impl State {
         }
         let for_ms = idempotency.for_ms.unwrap_or(self.rules.idempotency_ms);
         let ends_at = self.now.wall_ms.saturating_add(for_ms);
-        let held = HeldKey::new(queue, &idempotency.key, job, payload, ends_at);
         // An entry decodes only with a key of 1 to 80 bytes.
-        if let Some(held) = held {
-            self.keys.insert(held);
+        if let Some(text) = KeyText::new(&idempotency.key) {
+            self.keys.insert(HeldKey { queue, job, payload, ends_at, text });
         }
     }
 
@@ -312,7 +300,7 @@ impl Encode for HeldKey {
         out.u32_fixed(self.payload.0);
         out.u64(u64::from(self.payload.1));
         out.u64(self.ends_at);
-        out.string(&String::from_utf8_lossy(self.text()));
+        self.text.encode(out);
     }
 }
 
@@ -322,8 +310,6 @@ impl Decode for HeldKey {
         let job = JobId::decode(r)?;
         let payload = (r.u32_fixed()?, r.u32()?);
         let ends_at = r.u64()?;
-        let empty = r.invalid("empty idempotency key");
-        let key = r.text("idempotency key", KEY_BYTES_MAX)?;
-        HeldKey::new(queue, key, job, payload, ends_at).ok_or(empty)
+        Ok(HeldKey { queue, job, payload, ends_at, text: KeyText::decode(r)? })
     }
 }

@@ -12,6 +12,7 @@ use super::key_table::Keyed;
 use super::queue::Queue;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
+use super::unique::Until;
 
 macro_rules! ensure {
     ($condition:expr, $($what:tt)+) => {
@@ -35,6 +36,7 @@ impl State {
         self.check_sessions()?;
         self.check_keys()?;
         self.check_orders()?;
+        self.check_uniques()?;
         self.check_groups()
     }
 
@@ -358,6 +360,40 @@ impl State {
             self.orders.table.indexed() == self.orders.table.len(),
             "the index has order keys that do not exist"
         );
+        Ok(())
+    }
+
+    fn check_uniques(&self) -> Result<(), String> {
+        let mut jobs: BTreeMap<u32, u32> = BTreeMap::new();
+        for slot in 0..self.rows.allocated() {
+            let Some(unique) = self.unique_of(slot) else { continue };
+            *jobs.entry(unique.key).or_default() += 1;
+            let (row, key) = (&self.rows[slot], &self.uniques.table[unique.key]);
+            ensure!(key.queue == row.queue, "row {slot} has another queue's unique key");
+            ensure!(!row.substate.is_retained(), "row {slot} has ended with a unique key");
+            let holds = key.holder == Some(row.id);
+            let waits = row.substate.is_open() && row.deliveries == 0;
+            let must = match unique.until {
+                Until::End => row.substate.is_open(),
+                Until::Start => waits,
+                Until::Time => continue,
+            };
+            ensure!(holds == must, "row {slot} holds its unique key wrongly");
+        }
+        let mut ends = BTreeSet::new();
+        for (number, key) in self.uniques.table.entries().iter() {
+            let found = self.uniques.table.find(key.queue, key.text());
+            ensure!(found == Some(number), "unique key {number} leads elsewhere");
+            let found = jobs.get(&number).copied().unwrap_or(0);
+            ensure!(key.jobs == found, "the jobs of unique key {number} are miscounted");
+            ensure!(key.holder.is_some() || found > 0, "unique key {number} is not used");
+            if key.ends_at != u64::MAX {
+                ends.insert((key.ends_at, number));
+            }
+        }
+        ensure!(ends == self.uniques.ends, "the ends of unique keys differ");
+        let keys = self.uniques.table.entries().len();
+        ensure!(self.uniques.table.indexed() == keys, "the index has keys that do not exist");
         Ok(())
     }
 

@@ -1,7 +1,11 @@
 //! Keys that producers gave to jobs, by scope and text: each once, with a number.
 
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU8;
 use std::ops::{Index, IndexMut};
+
+use longshore_protocol::limits::KEY_BYTES_MAX;
+use longshore_protocol::{Decode, Encode, FrameWriter, Reader, WireError};
 
 use super::chunks::Shared;
 use super::slab::Slab;
@@ -9,6 +13,39 @@ use super::slot_index::SlotIndex;
 
 /// Parts of the index: each grows by itself, so no command waits for all of them.
 const INDEX_PARTS: usize = 64;
+
+/// The text of a key, of the same size whatever its length.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KeyText {
+    length: NonZeroU8,
+    bytes: [u8; KEY_BYTES_MAX],
+}
+
+impl KeyText {
+    /// None if the text is no key: empty or too long.
+    pub(super) fn new(text: &str) -> Option<KeyText> {
+        let mut bytes = [0; KEY_BYTES_MAX];
+        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        Some(KeyText { length: NonZeroU8::new(text.len() as u8)?, bytes })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length.get())]
+    }
+}
+
+impl Encode for KeyText {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.string(&String::from_utf8_lossy(self.bytes()));
+    }
+}
+
+impl Decode for KeyText {
+    fn decode(r: &mut Reader) -> Result<KeyText, WireError> {
+        let empty = r.invalid("empty key of a job");
+        KeyText::new(r.text("key of a job", KEY_BYTES_MAX)?).ok_or(empty)
+    }
+}
 
 /// An entry of a [`KeyTable`].
 pub(super) trait Keyed: Clone {

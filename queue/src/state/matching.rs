@@ -98,14 +98,26 @@ impl State {
                 }
             }
         }
+        let mut refused = 0;
         let (ended, more) = if states.dead {
             self.advance_dead_cursors(filter);
-            self.dead_matching(filter, most)
+            let takes = |slot| {
+                let is_refused = self.rival(act.action, slot).is_some();
+                refused += u64::from(is_refused);
+                !is_refused
+            };
+            self.dead_matching(filter, most, takes)
         } else {
             self.advance_ended_cursors(&states.ended, filter);
             self.ended_matching(&states.ended, filter, most)
         };
+        report.refused = refused;
         for slot in ended {
+            // Another one of the step may have taken its unique key.
+            if self.rival(act.action, slot).is_some() {
+                report.refused += 1;
+                continue;
+            }
             self.act_on(act, slot, report.done, out);
             report.done += 1;
         }

@@ -53,12 +53,11 @@ impl State {
         let dead = self.dead.table().len() * KIND_BYTES;
         let bytes = jobs + running + waiting + sides + profiles + queues + sessions + dead;
         let items = self.side_items * ITEM_BYTES as u64;
-        bytes as u64
-            + items
-            + self.keys.bytes()
+        let keys = self.keys.bytes()
+            + self.uniques.bytes()
             + self.orders.bytes()
-            + self.shares.table.len() as u64 * SHARE_BYTES
-            + self.sessions.answer_bytes
+            + self.shares.table.len() as u64 * SHARE_BYTES;
+        bytes as u64 + items + keys + self.sessions.answer_bytes
     }
 }
 

@@ -12,8 +12,8 @@
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
-//!   But no job is delivered after its expiry: [`expiry`]; and no key of a job
-//!   counts after its end: [`idempotency`].
+//!   But no job is delivered after its expiry: [`expiry`]; and no key of a job counts after its end:
+//!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 
 mod act;
@@ -61,6 +61,7 @@ mod steps;
 mod subscribe;
 mod timers;
 mod transition;
+mod unique;
 
 #[cfg(test)]
 mod tests;
@@ -89,6 +90,7 @@ use self::session::Sessions;
 use self::slab::Slab;
 use self::timers::Timers;
 use self::transition::SideRow;
+use self::unique::Uniques;
 use crate::command::{Command, Start};
 use crate::outcome::{Outcomes, Reply};
 use crate::rules::Rules;
@@ -123,6 +125,7 @@ pub struct State {
     keys: HeldKeys,
     orders: Orders,
     shares: Shares,
+    uniques: Uniques,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -171,6 +174,7 @@ impl State {
             keys: HeldKeys::default(),
             orders: Orders::default(),
             shares: Shares::default(),
+            uniques: Uniques::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),

@@ -60,6 +60,9 @@ impl State {
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
+        if self.rival_of(dead).is_some() {
+            return ReplaceOutcome::NotUnique;
+        }
         let mut keys = *self.profiles.keys(row.profile);
         let schedule = Schedule::of(&head);
         let options = head.options.take().unwrap_or_default();
@@ -69,6 +72,7 @@ impl State {
         keys.share = share;
         let has_turn = keys.order != NONE && self.orders.table[keys.order].turn == dead;
         let profile = self.profile_with(options, keys);
+        let unique = self.take_unique(dead);
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
@@ -76,6 +80,9 @@ impl State {
         self.insert_job(queue, &head, new, out);
         if has_turn {
             self.keep_turn(keys.order, &head.id, out);
+        }
+        if let Some(unique) = unique {
+            self.pass_unique(unique, &head.id);
         }
         ReplaceOutcome::Replaced
     }

@@ -37,7 +37,8 @@ impl State {
     /// work already. Wall-clock times are converted with `now`: call this again after the wall
     /// clock has jumped.
     pub fn next_timer_ms(&self, now: Now) -> Option<u64> {
-        let wall = [&self.timers.wall, &self.timers.expiring, &self.keys.ends];
+        let timers = &self.timers;
+        let wall = [&timers.wall, &timers.expiring, &self.keys.ends, &self.uniques.ends];
         let wall = wall.into_iter().filter_map(|set| set.first());
         let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
         let sets = [&self.timers.mono, &self.timers.cleanup, &self.sessions.to_remove];
@@ -53,6 +54,7 @@ impl State {
         self.remove_ended(out);
         self.remove_sessions();
         self.end_keys();
+        self.end_uniques();
     }
 
     fn make_scheduled_ready(&mut self, out: &mut Outcomes) {

@@ -9,6 +9,7 @@ use super::history::Attempt;
 use super::prepared::Preparation;
 use super::row::{NONE, Substate};
 use super::rows::Links;
+use super::unique::UniqueOfJob;
 use crate::outcome::{Assignment, Outcomes, QueueId, RecordRef};
 
 /// Data that only some jobs have.
@@ -20,11 +21,12 @@ pub(super) struct SideRow {
     pub(super) worker_losses: u8,
     pub(super) result: Option<RecordRef>,
     pub(super) checkpoints: Option<Box<Checkpoints>>,
-    /// The dead job that it replaced.
+    /// The job that it replaced.
     pub(super) replaces: Option<JobId>,
     pub(super) preparation: Option<Preparation>,
     /// When it expires (wall) if no attempt was made by then.
     pub(super) expires_at: Option<u64>,
+    pub(super) unique: Option<UniqueOfJob>,
 }
 
 impl State {
@@ -70,6 +72,7 @@ impl State {
         let worker = (substate == Substate::Completed).then(|| self.worker_of(slot));
         self.leave_substate(slot);
         self.return_turn(slot);
+        self.forget_unique(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         if let Some(worker) = worker {
@@ -91,6 +94,7 @@ impl State {
         out: &mut Outcomes,
     ) {
         self.leave_substate(slot);
+        self.bury_unique(slot);
         let row = &mut self.rows[slot];
         row.when = self.now.wall_ms;
         let queue = row.queue;
@@ -109,6 +113,7 @@ impl State {
         self.emit_gone(slot, change, out);
         self.leave_substate(slot);
         self.return_turn(slot);
+        self.forget_unique(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
         if let Some(keys) = self.profiles.release(profile) {
             self.release_keys(keys);
@@ -141,6 +146,9 @@ impl State {
 
         let side = self.rows[slot].side;
         let checkpoints = if side == NONE { 0 } else { self.restart_checkpoints(side) };
+        if side != NONE {
+            self.start_unique(slot);
+        }
         let q = &mut self.queues[queue as usize];
         let row = &mut self.rows[slot];
         let waited_ms = self.now.mono_ms.saturating_sub(row.when);

@@ -70,7 +70,8 @@ fields! {
     pub struct ActionReport {
         /// The number of jobs affected, or, in a dry run, that would be.
         pub done: u64,
-        /// Named jobs in a state that does not allow the action.
+        /// Jobs that were left as they are: named ones in a state that does not allow the action,
+        /// and dead ones whose unique key another job has, by a filter those of the last step.
         pub refused: u64,
         /// Named jobs that the publisher does not have.
         pub unknown: u64,
@@ -90,6 +91,8 @@ fields! {
         1 = NotInState(state: JobState),
         /// The publisher does not have the job.
         2 = Unknown,
+        /// The job cannot be revived: the job with this id has its unique key.
+        3 = NotUnique(holder: JobId),
     }
 
     /// Dead letters grouped by cause, largest groups first.
@@ -153,5 +156,8 @@ codes! {
         QueueFull = 6, "QueueFull: the queue has reached its limit of jobs";
         /// The disk has no space for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
+        /// Another job has the dead job's unique key. Try again when that one has ended.
+        NotUnique = 8, "NotUnique: another job has the unique key of the dead one; \
+                        try again once that one has ended";
     }
 }

@@ -73,6 +73,10 @@ impl State {
             if side.attempts.iter().any(|attempt| !self.names.is_known(attempt.worker)) {
                 return inconsistent("an attempt");
             }
+            let key = side.unique.map(|unique| unique.key);
+            if key.is_some_and(|key| self.uniques.table.entries().get(key).is_none()) {
+                return inconsistent("the unique key of a job");
+            }
         }
         for (_, group) in self.dead.table().iter() {
             if !is_list(&group.list) || group.queue as usize >= self.queues.len() {
@@ -105,6 +109,10 @@ impl State {
             {
                 return inconsistent("an order key");
             }
+        }
+        let mut uniques = self.uniques.table.entries().iter();
+        if uniques.any(|(_, key)| key.queue as usize >= self.queues.len()) {
+            return inconsistent("a unique key");
         }
         for queue in &self.queues {
             let lists = [queue.prepared, queue.scheduled, queue.blocked, queue.running];

@@ -18,6 +18,7 @@ use super::super::queue::Queue;
 use super::super::row::{Row, Substate};
 use super::super::session::Session;
 use super::super::transition::SideRow;
+use super::super::unique::UniqueKey;
 use super::head::put_link;
 use super::{BLOCK_BYTES, FREE, Table};
 use crate::command::Start;
@@ -44,6 +45,7 @@ pub struct Frozen {
     keys: FrozenSlab<HeldKey>,
     orders: FrozenSlab<OrderKey>,
     shares: FrozenSlab<Share>,
+    uniques: FrozenSlab<UniqueKey>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
@@ -66,7 +68,10 @@ impl State {
             + self.sides.len() as u64 * SIDE_BYTES
             + self.queues.len() as u64 * QUEUE_BYTES
             + self.sessions.table.len() as u64 * SESSION_BYTES
-            + (self.keys.table().len() + self.orders.table.len() + self.shares.table.len()) as u64
+            + (self.keys.table().len()
+                + self.uniques.table.len()
+                + self.orders.table.len()
+                + self.shares.table.len()) as u64
                 * KEY_BYTES
     }
 
@@ -94,6 +99,7 @@ impl State {
             keys: self.keys.freeze(),
             orders: self.orders.table.freeze(),
             shares: self.shares.table.freeze(),
+            uniques: self.uniques.table.freeze(),
         }
     }
 
@@ -150,6 +156,7 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Keys, &mut self.keys, out)
             || next_of_slab(Table::Orders, &mut self.orders, out)
             || next_of_slab(Table::Shares, &mut self.shares, out)
+            || next_of_slab(Table::Uniques, &mut self.uniques, out)
     }
 }
 
@@ -164,6 +171,7 @@ impl SideRow {
             replaces: _,
             preparation: _,
             expires_at: _,
+            unique: _,
         } = self;
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));

@@ -67,6 +67,7 @@ impl State {
             Table::Keys => self.keys.table().entries().allocated(),
             Table::Orders => self.orders.table.entries().allocated(),
             Table::Shares => self.shares.table.entries().allocated(),
+            Table::Uniques => self.uniques.table.entries().allocated(),
         };
         count as u64
     }

@@ -52,12 +52,13 @@ enum Table {
     Keys = 13,
     Orders = 14,
     Shares = 15,
+    Uniques = 16,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 16] = [
+    const ALL: [Table; 17] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -74,6 +75,7 @@ impl Table {
         Table::Keys,
         Table::Orders,
         Table::Shares,
+        Table::Uniques,
     ];
 }
 

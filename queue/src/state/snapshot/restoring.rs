@@ -16,6 +16,7 @@ use super::super::order::{OrderKey, Orders};
 use super::super::profile::{DEFAULT, Profile, Profiles};
 use super::super::row::Row;
 use super::super::slab::Slab;
+use super::super::unique::{UniqueKey, Uniques};
 use super::{Counts, FREE, SnapshotError, Table, head};
 
 /// A state under construction from the blocks of its snapshot. It allocates for the data that has
@@ -32,6 +33,7 @@ pub struct Restoring {
     keys: Slab<HeldKey>,
     orders: Slab<OrderKey>,
     shares: Slab<Share>,
+    uniques: Slab<UniqueKey>,
 }
 
 impl Default for Restoring {
@@ -52,6 +54,7 @@ impl Restoring {
             keys: Slab::default(),
             orders: Slab::default(),
             shares: Slab::default(),
+            uniques: Slab::default(),
         }
     }
 
@@ -110,6 +113,7 @@ impl Restoring {
                 Table::Keys => self.keys.push_entry(r.option()?),
                 Table::Orders => self.orders.push_entry(r.option()?),
                 Table::Shares => self.shares.push_entry(r.option()?),
+                Table::Uniques => self.uniques.push_entry(r.option()?),
             }
         }
         Ok(())
@@ -130,6 +134,7 @@ impl Restoring {
                 Table::Keys => self.keys.push_free(number),
                 Table::Orders => self.orders.push_free(number),
                 Table::Shares => self.shares.push_free(number),
+                Table::Uniques => self.uniques.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -148,11 +153,13 @@ impl Restoring {
     /// # Errors
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
-        let Restoring { mut state, counts, profiles, names, dead, keys, orders, shares } = self;
+        let Restoring { mut state, counts, profiles, names, dead, keys, orders, shares, uniques } =
+            self;
         let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
         let are_whole = are_whole.into_iter().chain([orders.is_whole(), shares.is_whole()]);
         let are_whole = are_whole.into_iter().chain([
+            uniques.is_whole(),
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
             state.dispatch.subscriptions.is_whole(),
@@ -169,6 +176,8 @@ impl Restoring {
             HeldKeys::from_entries(keys).ok_or(inconsistent("a key that is there twice"))?;
         state.orders = Orders::from_entries(orders).ok_or(inconsistent("an order key twice"))?;
         state.shares = Shares::from_entries(shares).ok_or(inconsistent("a share twice"))?;
+        state.uniques = Uniques::from_entries(uniques)
+            .ok_or(inconsistent("a unique key that is there twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }
@@ -183,6 +192,7 @@ impl Restoring {
         state.count_shares();
         state.index_queues()?;
         state.index_rows();
+        state.count_jobs_of_uniques();
         state.index_sessions();
         state.index_groups();
         Ok(state)

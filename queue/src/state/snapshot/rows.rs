@@ -138,6 +138,7 @@ impl Encode for SideRow {
         self.replaces.encode(out);
         self.preparation.encode(out);
         self.expires_at.encode(out);
+        self.unique.encode(out);
     }
 }
 
@@ -151,6 +152,7 @@ impl Decode for SideRow {
             replaces: r.option()?,
             preparation: r.option()?,
             expires_at: r.option()?,
+            unique: r.option()?,
         })
     }
 }

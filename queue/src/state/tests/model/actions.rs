@@ -37,7 +37,7 @@ impl Model {
                     };
                     match outcome {
                         ActOutcome::Done => report.done += 1,
-                        ActOutcome::NotInState(_) => report.refused += 1,
+                        ActOutcome::NotInState(_) | ActOutcome::NotUnique(_) => report.refused += 1,
                         ActOutcome::Unknown => report.unknown += 1,
                     }
                     report.outcomes.push(outcome);
@@ -60,6 +60,11 @@ impl Model {
         let job = &self.jobs[number];
         if action == Action::Confirm && job.was_confirmed {
             ActOutcome::Done
+        } else if action == Action::Revive
+            && job.state() == JobState::Dead
+            && let Some(rival) = self.rival(job)
+        {
+            ActOutcome::NotUnique(rival)
         } else if applies(action, job.state()) {
             self.act_on(action, number, pace, *done, to);
             *done += 1;
@@ -98,9 +103,15 @@ impl Model {
             self.act_on(action, job, pace, done, to);
             done += 1;
         }
+        let is_refused = |id: &JobId| {
+            let job = &self.jobs[self.find(*id).expect("it is left")];
+            action == Action::Revive && self.rival(job).is_some()
+        };
+        required.retain(|id| !is_refused(id));
         let more = done == most && !required.is_empty();
         assert!(more || required.is_empty(), "{action:?} left out {required:?} of {filter:?}");
-        ActionReport { done, more, ..ActionReport::default() }
+        let refused = candidates.iter().filter(|id| is_refused(id)).count() as u64;
+        ActionReport { done, refused, more, ..ActionReport::default() }
     }
 
     /// The jobs that the filter matches and the action applies to, in queues that the tool may use.
@@ -230,6 +241,7 @@ impl Model {
                     ms => Phase::Delayed(self.now.mono_ms + ms),
                 };
                 self.jobs[number].phase = phase;
+                self.hold_unique(number);
                 self.emit(number, JobChange::Revived, to);
             }
             Action::Drop => {

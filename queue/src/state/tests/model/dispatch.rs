@@ -189,6 +189,8 @@ impl Model {
         job.phase = Phase::Running { token: delivered.token, session };
         job.deliveries += 1;
         (job.delivered, job.sequence) = (now, 0);
+        self.start_unique(number);
+        let job = &self.jobs[number];
         let (repeated, checkpoints) = (job.deliveries > 1, job.checkpoints.len() as u16);
         let job = &self.jobs[number];
         let expected = Assignment {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
 use longshore_protocol::{
     Backoff, DeathReason, Due, FairKey, Fingerprint, FrameWriter, Idempotency, JobKeys, JobOptions,
-    JobState, NewJob, QueueSettings,
+    JobState, NewJob, OnConflict, QueueSettings, Unique, UniqueUntil,
 };
 
 use super::super::scenario::glob;
@@ -66,13 +66,19 @@ impl Harness {
             key: ["a", "b", "c"][draw.below(3)].to_owned(),
             weight: [1, 1, 2, 1_000][draw.below(4)],
         });
-        let keys = JobKeys { idempotency, order, fair };
+        let unique = (draw.one_in(6) || self.has_uniques()).then(|| draw.unique());
+        let keys = JobKeys { idempotency, order, unique, fair };
         (!keys.is_empty()).then(|| Box::new(keys))
     }
 
     /// Cases in which most jobs have an idempotency key.
     fn has_keys(&self) -> bool {
         self.bias % 8 == 1
+    }
+
+    /// Cases in which most jobs have a unique key.
+    fn has_uniques(&self) -> bool {
+        self.bias % 4 == 3
     }
 
     /// Cases in which most jobs have an order key.
@@ -133,6 +139,14 @@ impl Draw {
         let key = ["a", "b", "c", "d", "another"][self.below(5)].to_owned();
         let for_ms = [None, Some(1), Some(60), Some(60), Some(3_000)][self.below(5)];
         Idempotency { key, for_ms }
+    }
+
+    fn unique(&mut self) -> Unique {
+        use UniqueUntil::{End, For, Start};
+        let key = ["a", "a", "b", "another"][self.below(4)].to_owned();
+        let until = [End, End, End, Start, Start, For(1), For(60), For(3_000)][self.below(8)];
+        let on_conflict = OnConflict::ALL[self.below(3)];
+        Unique { key, until, on_conflict }
     }
 }
 

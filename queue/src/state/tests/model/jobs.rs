@@ -4,7 +4,7 @@ use longshore_protocol::limits::{ATTEMPTS_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINT
 use longshore_protocol::messages::work::{JobCounts, JobTimes};
 use longshore_protocol::{
     AttemptOutcome, Backoff, DeathReason, Fingerprint, JobId, JobOptions, JobState, Path,
-    QueueSettings, Token,
+    QueueSettings, Token, Unique,
 };
 
 use super::naive::Model;
@@ -60,6 +60,7 @@ pub(super) struct Job {
     pub(super) has_turn: bool,
     /// It has replaced a dead job that had the turn.
     pub(super) keeps_turn: bool,
+    pub(super) unique: Option<Unique>,
     /// Index and offset, which are also its age.
     pub(super) entry: RecordRef,
     pub(super) phase: Phase,

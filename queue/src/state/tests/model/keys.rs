@@ -57,8 +57,9 @@ impl Model {
         let fair = entry.keys.as_ref().and_then(|keys| keys.fair.as_ref());
         let fair = fair.map(|fair| (entry.options.priority, &fair.key));
         let (fair, known_fair) = (self.fair_keys(path, fair), self.fair_keys(path, None));
-        let bytes = (self.keys.len() as u64 + 1) * KEY_BYTES;
-        is_new && bytes > self.limits.key_bytes
+        let new = u64::from(is_new) + u64::from(self.adds_unique(path, entry));
+        let keys = (self.keys.len() + self.unique_keys().len()) as u64;
+        new > 0 && (keys + new) * KEY_BYTES > self.limits.key_bytes
             || orders > known && orders as u64 > self.limits.order_keys
             || fair > known_fair && fair as u64 > self.limits.fair_keys
     }

@@ -4,7 +4,7 @@
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
 //! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`],
-//!   [`sessions`], [`leases`], [`actions`], [`timers`] and [`dispatch`].
+//!   [`sessions`], [`leases`], [`actions`], [`timers`], [`unique`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
 //! of failing ones.
@@ -24,6 +24,7 @@ mod order;
 mod queues;
 mod sessions;
 mod timers;
+mod unique;
 
 use std::collections::BTreeSet;
 
@@ -83,6 +84,7 @@ fn random_commands_reach_every_edge_case() {
         "ExistingKey",
         "Refused(KeyConflict)",
         "Refused(KeysFull)",
+        "Refused(NotUnique)",
         "Refused(IdConflict)",
         "Refused(NotHere)",
         "Refused(Reserved)",
@@ -101,7 +103,10 @@ fn random_commands_reach_every_edge_case() {
         "Replace IdConflict",
         "Replace QueueFull",
         "Replace BadOptions",
+        "Replace NotUnique",
         "Act Unknown",
+        "Act NotUnique",
+        "Act by filter NotUnique",
         "Act more",
         "32 attempts",
         "64 checkpoints",

@@ -15,6 +15,7 @@ use super::fair::{Level, Share};
 use super::jobs::{Job, Phase, Queue};
 use super::keys::Key;
 use super::sessions::Session;
+use super::unique::Hold;
 use crate::Rules;
 use crate::command::Command;
 use crate::outcome::{Event, Outcomes, QueueId, RecordRef, Reply};
@@ -32,6 +33,7 @@ pub(super) struct Model {
     pub(super) jobs: Vec<Job>,
     pub(super) queues: Vec<Queue>,
     pub(super) keys: Vec<Key>,
+    pub(super) holds: Vec<Hold>,
     pub(super) sessions: Vec<Session>,
     pub(super) subscriptions: Vec<Subscription>,
     pub(super) shares: Vec<Shares>,
@@ -47,6 +49,8 @@ pub(super) struct Model {
     pub(super) next_token: u64,
     /// A copy on which an atomic batch is tried.
     pub(super) is_trial: bool,
+    /// The unique keys of that batch so far.
+    pub(super) uniques_of_batch: Vec<(Path, String)>,
 }
 
 /// The model's outcomes of a command.
@@ -98,6 +102,7 @@ impl Model {
             jobs: Vec::new(),
             queues: Vec::new(),
             keys: Vec::new(),
+            holds: Vec::new(),
             sessions: Vec::new(),
             subscriptions: Vec::new(),
             shares: Vec::new(),
@@ -111,6 +116,7 @@ impl Model {
             stale_refused: 0,
             next_token: 1,
             is_trial: false,
+            uniques_of_batch: Vec::new(),
         }
     }
 
@@ -223,7 +229,8 @@ impl Model {
     pub(super) fn emit(&self, job: usize, change: JobChange, to: &mut Expected<'_>) {
         let job = &self.jobs[job];
         let queue = self.queues.iter().position(|queue| queue.path == job.path);
-        let gone = matches!(change, JobChange::Dropped | JobChange::Forgotten);
+        let gone =
+            matches!(change, JobChange::Dropped | JobChange::Forgotten | JobChange::Replaced);
         to.events.push(Event {
             index: self.index,
             wall_ms: self.now.wall_ms,
@@ -294,6 +301,8 @@ impl Model {
         job.died_of = fingerprint.unwrap_or(Fingerprint::of(&JobError::default()));
         job.phase = Phase::Dead(reason);
         job.ended = Some((self.now, self.ends));
+        self.bury_unique(number);
+        let job = &self.jobs[number];
         let path = job.path.clone();
         self.jobs[number].has_turn &= self.dead_blocks_order(&path);
         self.queue(&path).died += 1;
@@ -316,6 +325,8 @@ impl Model {
         job.phase = phase;
         job.has_turn = false;
         job.ended = Some((self.now, self.ends));
+        self.release_unique(number);
+        let job = &self.jobs[number];
         let path = job.path.clone();
         self.emit(number, change, to);
         if self.keep_ms(&self.jobs[number]) == 0 || self.keep_jobs(&path) == 0 {

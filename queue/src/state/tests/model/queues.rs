@@ -3,12 +3,13 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{PauseReport, ReplaceOutcome};
 use longshore_protocol::{
-    EnqueueOutcome, Entry, FairKey, Fingerprint, Gate, Glob, JobChange, JobId, JobState, Path,
-    QueueSettings, Refusal,
+    EnqueueOutcome, Entry, FairKey, Fingerprint, Gate, Glob, JobChange, JobId, JobKeys, JobState,
+    Path, QueueSettings, Refusal,
 };
 
 use super::jobs::{Job, Phase, Queue};
 use super::naive::{Expected, HOUR_MS, Model};
+use super::unique::Verdict;
 use crate::command::Command;
 use crate::outcome::{RecordRef, Reply};
 use crate::time::Now;
@@ -56,6 +57,11 @@ impl Model {
         if let Some(known) = self.known_by_key(path, &entry) {
             return known;
         }
+        let replaces = match self.judge_unique(path, &entry) {
+            Verdict::Answer(answer) => return answer,
+            Verdict::Replace(first) => Some(first),
+            Verdict::Create => None,
+        };
         let refused = self.accepts(path).err();
         let is_closed = self.closings.iter().any(|closing| closing.matches(path));
         let closed = is_closed.then_some(Refusal::QueueClosed);
@@ -69,7 +75,8 @@ impl Model {
             return EnqueueOutcome::Refused(Refusal::TooManyQueues);
         }
         let is_full = self.is_full(path) || self.jobs.len() as u64 >= self.limits.jobs;
-        if is_full {
+        // A job that takes the place of another needs no more room.
+        if is_full && replaces.is_none() {
             return EnqueueOutcome::Refused(Refusal::QueueFull);
         }
         if self.has_key_too_many(path, &entry) {
@@ -79,7 +86,14 @@ impl Model {
             return EnqueueOutcome::Refused(refusal);
         }
         self.hold_key(path, &entry);
-        self.create(entry, record, path, None, to);
+        if let Some(first) = replaces {
+            let first = self.find(first).expect("it waits");
+            self.release_unique(first);
+            self.emit(first, JobChange::Replaced, to);
+            self.jobs.remove(first);
+        }
+        let keys = entry.keys.clone().unwrap_or_default();
+        self.create(entry, record, path, replaces, *keys, to);
         EnqueueOutcome::Created
     }
 
@@ -93,20 +107,12 @@ impl Model {
         entry: Entry,
         record: RecordRef,
         path: &Path,
-        replaces: Option<Job>,
+        replaces: Option<JobId>,
+        keys: JobKeys,
         to: &mut Expected<'_>,
     ) {
+        let JobKeys { order, unique, fair, .. } = keys;
         let priority = entry.options.priority;
-        let (replaces, order, fair) = match replaces {
-            Some(dead) => {
-                let weight = self.weight_of(&dead);
-                (Some(dead.id), dead.order, dead.fair.map(|key| FairKey { key, weight }))
-            }
-            None => {
-                let keys = entry.keys.map(|keys| *keys).unwrap_or_default();
-                (None, keys.order, keys.fair)
-            }
-        };
         if let Some(FairKey { key, weight }) = &fair {
             self.join_share(path, priority, key, *weight, replaces.is_none());
         }
@@ -128,6 +134,7 @@ impl Model {
             fair,
             has_turn: false,
             keeps_turn: false,
+            unique,
             entry: record,
             phase: Phase::Prepared(until),
             attempts: 0,
@@ -148,6 +155,7 @@ impl Model {
             sequence: 0,
         });
         let job = self.jobs.len() - 1;
+        self.hold_unique(job);
         if is_prepared {
             self.emit(job, JobChange::Created, to);
         } else {
@@ -180,11 +188,12 @@ impl Model {
         match dead {
             None => wrong.push(ReplaceOutcome::Unknown),
             Some(job) if job.state() != JobState::Dead => wrong.push(ReplaceOutcome::NotDead),
-            Some(job) if self.is_full(&job.path) => wrong.push(ReplaceOutcome::QueueFull),
-            Some(job) if self.has_no_share_for(job, entry.options.priority) => {
-                wrong.push(ReplaceOutcome::QueueFull);
+            Some(job) => {
+                let has_room =
+                    !self.is_full(&job.path) && !self.has_no_share_for(job, entry.options.priority);
+                wrong.extend((!has_room).then_some(ReplaceOutcome::QueueFull));
+                wrong.extend(self.rival(job).map(|_| ReplaceOutcome::NotUnique));
             }
-            Some(_) => {}
         }
         if taken.is_some() {
             wrong.push(ReplaceOutcome::IdConflict);
@@ -199,9 +208,12 @@ impl Model {
         let job = self.find(id).expect("it is dead");
         self.emit(job, JobChange::Dropped, to);
         let dead = self.jobs.remove(job);
-        let (path, had_turn, id) = (dead.path.clone(), dead.has_turn, entry.id);
-        self.create(entry, record, &path, Some(dead), to);
-        if let Some(number) = self.find(id).filter(|&new| had_turn && self.jobs[new].is_open()) {
+        let (path, had_turn, new) = (dead.path.clone(), dead.has_turn, entry.id);
+        let weight = self.weight_of(&dead);
+        let fair = dead.fair.map(|key| FairKey { key, weight });
+        let keys = JobKeys { idempotency: None, order: dead.order, unique: dead.unique, fair };
+        self.create(entry, record, &path, Some(id), keys, to);
+        if let Some(number) = self.find(new).filter(|&new| had_turn && self.jobs[new].is_open()) {
             let job = &mut self.jobs[number];
             (job.has_turn, job.keeps_turn) = (true, true);
             if job.phase == Phase::Blocked {

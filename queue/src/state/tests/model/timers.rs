@@ -34,6 +34,7 @@ impl Model {
         assert!(left.is_none() || may_stop, "a tick skips {left:?}");
         self.remove_sessions();
         self.end_keys();
+        self.end_uniques();
     }
 
     fn is_removable(&self, job: &Job, to: &Expected<'_>) -> bool {
@@ -85,6 +86,7 @@ impl Model {
             }
         }
         due.extend(self.keys.iter().map(|key| at_wall(key.ends_at)));
+        due.extend(self.holds.iter().filter_map(|hold| hold.ends_at).map(at_wall));
         due.extend(self.sessions.iter().filter_map(|session| session.forget_at));
         due.into_iter().min()
     }
