@@ -26,6 +26,7 @@ mod signals;
 mod time;
 mod tls;
 mod token_store;
+mod unique;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

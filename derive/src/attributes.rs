@@ -9,6 +9,8 @@ use crate::time::{backoff, milliseconds};
 
 /// A hundred years, the longest that anything may take.
 const YEARS_100_MS: u64 = 100 * 365 * 86_400_000;
+/// The longest period of a unique key.
+const DAYS_30_MS: u64 = 30 * 86_400_000;
 
 /// The attributes of a kind.
 pub(crate) struct Attributes {
@@ -17,6 +19,8 @@ pub(crate) struct Attributes {
     pub(crate) codec: Type,
     /// Fields of `JobOptions` that differ from their defaults.
     pub(crate) options: Vec<TokenStream>,
+    /// Calls of methods of `Unique`; none for a kind that is not unique.
+    pub(crate) unique: Option<TokenStream>,
     /// Where the crate `longshore` is.
     pub(crate) longshore: Path,
 }
@@ -29,6 +33,8 @@ struct Parser {
     codec: Option<Type>,
     backoff: Option<LitStr>,
     options: Vec<TokenStream>,
+    unique: Option<TokenStream>,
+    on_conflict: Option<(Span, TokenStream)>,
     longshore: Option<Path>,
     seen: Vec<Option<String>>,
     /// All errors so far, as one.
@@ -58,6 +64,18 @@ impl Attributes {
             Some(Err(error)) => read.add_error(error),
             None => {}
         }
+        let unique = match (read.unique.take(), read.on_conflict.take()) {
+            (Some(unique), on_conflict) => {
+                let on_conflict = on_conflict.map(|(_, call)| call);
+                Some(quote!(#unique #on_conflict))
+            }
+            (None, Some((span, _))) => {
+                let why = "on_conflict needs unique = \"end\", \"start\" or a duration";
+                read.add_error(Error::new(span, why));
+                None
+            }
+            (None, None) => None,
+        };
         let path = read.path.take();
         if path.is_none() && !read.seen.contains(&Some("path".to_owned())) {
             let missing = "a job kind needs its queue: #[job(path = \"/jobs/mail/welcome\")]";
@@ -75,6 +93,7 @@ impl Attributes {
             output: read.output.unwrap_or_else(|| parse_quote!(())),
             codec: read.codec.unwrap_or_else(|| parse_quote!(#longshore::JsonCodec)),
             options: read.options,
+            unique,
             longshore,
         })
     }
@@ -100,6 +119,37 @@ impl Parser {
             Some("output") => return set(&mut self.output, meta),
             Some("codec") => return set(&mut self.codec, meta),
             Some("backoff") => return set(&mut self.backoff, meta),
+            Some("unique") => {
+                let literal: LitStr = meta.value()?.parse()?;
+                self.unique = Some(match literal.value().as_str() {
+                    "end" => quote!(),
+                    "start" => quote!(.until_start()),
+                    _ => {
+                        let ms = milliseconds(&literal, 1, DAYS_30_MS).map_err(|mut error| {
+                            let texts = "a unique kind is so until \"end\", until \"start\", or \
+                                         for a duration of 1ms to 30d";
+                            error.combine(Error::new(literal.span(), texts));
+                            error
+                        })?;
+                        quote!(.during(::std::time::Duration::from_millis(#ms)))
+                    }
+                });
+                return Ok(());
+            }
+            Some("on_conflict") => {
+                let literal: LitStr = meta.value()?.parse()?;
+                let call = match literal.value().as_str() {
+                    "keep" => quote!(),
+                    "replace" => quote!(.replace()),
+                    "refuse" => quote!(.refuse()),
+                    other => {
+                        let wrong = format!("'{other}' is neither keep, replace nor refuse");
+                        return Err(Error::new(literal.span(), wrong));
+                    }
+                };
+                self.on_conflict = Some((literal.span(), call));
+                return Ok(());
+            }
             Some("crate") => {
                 self.longshore = Some(meta.value()?.call(Path::parse_mod_style)?);
                 return Ok(());
@@ -135,7 +185,8 @@ impl Parser {
             _ => {
                 return Err(meta.error(
                     "not an attribute of a job kind; there are path, output, codec, max_attempts, \
-                     timeout, lease, backoff, priority, keep, keep_result and crate",
+                     timeout, lease, backoff, priority, keep, keep_result, unique, on_conflict and \
+                     crate",
                 ));
             }
         };

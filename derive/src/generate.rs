@@ -15,7 +15,14 @@ const PATH_SEGMENTS_MAX: usize = 32;
 const SEGMENT_BYTES_MAX: usize = 255;
 
 pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
-    let Attributes { path, output, codec, options, longshore } = Attributes::of(input)?;
+    let Attributes { path, output, codec, options, unique, longshore } = Attributes::of(input)?;
+    let unique = unique.map(|calls| {
+        quote! {
+            fn unique() -> ::std::option::Option<#longshore::Unique> {
+                ::std::option::Option::Some(#longshore::Unique::by_payload()#calls)
+            }
+        }
+    });
     let parameters = parameters(&path)?;
     let fields = parameters.iter().map(|name| field(input, &path, name));
     let fields = fields.collect::<Result<Vec<Ident>>>()?;
@@ -50,6 +57,8 @@ pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
                     ..::std::default::Default::default()
                 }
             }
+
+            #unique
         }
     })
 }
@@ -140,6 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_may_be_unique_by_its_payload() {
+        let unique = |attributes: &str| {
+            derived(&format!(r#"#[job(path = "/a", {attributes})] struct Job {{ a: u8 }}"#))
+        };
+        for (attributes, calls) in [
+            (r#"unique = "end""#, "Unique :: by_payload ())"),
+            (r#"unique = "start", on_conflict = "replace""#, ". until_start () . replace ()"),
+            (r#"unique = "10m", on_conflict = "refuse""#, "from_millis (600000u64)) . refuse ()"),
+        ] {
+            let derived = unique(attributes).unwrap();
+            assert!(derived.contains(calls), "{attributes}: {derived}");
+        }
+        assert!(!unique("keep_result").unwrap().contains("unique"));
+    }
+
+    #[test]
     fn a_parameter_may_be_a_raw_identifier() {
         let derived = derived(r#"#[job(path = "/a/{type}")] struct Job { r#type: u8 }"#).unwrap();
         assert!(derived.contains(r#"("type" , & self . r#type)"#), "{derived}");
@@ -177,6 +202,9 @@ mod tests {
             (r#"path = "/a", timeout = "30 seconds""#, "no duration: write a whole number"),
             (r#"path = "/a", lease = "1ms""#, "out of its range"),
             (r#"path = "/a", backoff = "sometimes""#, "no back-off: write exponential:2s..10m"),
+            (r#"path = "/a", unique = "31d""#, "out of its range"),
+            (r#"path = "/a", on_conflict = "keep""#, "on_conflict needs unique"),
+            (r#"path = "/a", unique = "end", on_conflict = "ask""#, "keep, replace nor refuse"),
             (r#"path = "/a", max_attempts = 0"#, "1 to 65535"),
             (r#"path = "/a", retries = 3"#, "there are path, output"),
             (r#"path = "/a", path = "/b""#, "given twice"),

@@ -37,6 +37,10 @@ impl<K: JobKind> IntoJob for K {
     fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload> {
         let path = self.path()?;
         let payload = <K::Codec as Codec<K>>::encode(&self)?;
-        Ok(NewJob { options: K::options(), ..NewJob::new(path, new_id(), payload) })
+        let job = NewJob { options: K::options(), ..NewJob::new(path, new_id(), payload) };
+        Ok(match K::unique() {
+            Some(unique) => job.unique(unique),
+            None => job,
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! What a kind of job is.
 
-use longshore_protocol::{Glob, JobOptions, Path};
+use longshore_protocol::{Glob, JobOptions, Path, Unique};
 
 use crate::codec::Codec;
 use crate::template::{self, ParameterError};
@@ -42,6 +42,12 @@ pub trait JobKind: Sized + Send + 'static {
     /// The options of its jobs. Each job can override them when it is enqueued.
     fn options() -> JobOptions {
         JobOptions::default()
+    }
+
+    /// Whether one job of the kind is there at a time, by its payload unless it names a key; not by
+    /// default. Each job can override it when it is enqueued.
+    fn unique() -> Option<Unique> {
+        None
     }
 
     /// The queues of all jobs of the kind: [`PATH`](JobKind::PATH) with `*` for each parameter.

@@ -223,6 +223,10 @@ async fn confirm_at(
                 ActOutcome::Done => Ok(()),
                 ActOutcome::NotInState(state) => Err(ConfirmError::NotInState { publisher, state }),
                 ActOutcome::Unknown => Err(ConfirmError::NotFound { publisher }),
+                // An answer to a revival.
+                ActOutcome::NotUnique(_) => {
+                    Err(ConfirmError::Refused { publisher, why: RequestError::Unknown })
+                }
             };
             return report.outcomes.iter().map(one).collect();
         }

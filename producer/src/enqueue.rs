@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_kinds::{CodecError, IntoJob, JobKind};
-use longshore_protocol::{Backoff, Due, FairKey, Idempotency, JobId, NewJob, TraceContext};
+use longshore_protocol::{Backoff, Due, FairKey, Idempotency, JobId, NewJob, TraceContext, Unique};
 
 use crate::ids::{new_id, to_job};
 use crate::outcome::{EnqueueError, Receipt};
@@ -115,6 +115,20 @@ impl<J> Enqueue<'_, J> {
     pub fn fair_key(self, key: impl Into<String>, weight: u16) -> Self {
         let key = FairKey { key: key.into(), weight };
         self.set(|job| job.keys_mut().fair = Some(key))
+    }
+
+    /// Makes the job the only one of its kind in its queue: see [`Unique`]. While another one holds
+    /// the key, this one is not created, and the receipt names that one; or this one takes its
+    /// place, or is refused, as `unique` says. The path needs one publisher, or one home.
+    pub fn unique(mut self, unique: Unique) -> Self {
+        self.job = self.job.map(|job| job.unique(unique));
+        self
+    }
+
+    /// One job with this key runs, and one waits: the latest ([`NewJob::latest`]).
+    pub fn latest(mut self, key: impl Into<String>) -> Self {
+        self.job = self.job.map(|job| job.latest(key));
+        self
     }
 
     /// Delays the job from when its publisher accepts it; at most 100 years. Monotonic time: clock

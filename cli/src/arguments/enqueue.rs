@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore::protocol::limits::FAIR_WEIGHT_MAX;
-use longshore::{Backoff, JobId, Path};
+use longshore::{Backoff, JobId, OnConflict, Path, UniqueUntil};
 
 use super::file_argument;
 use crate::backoff::parse_backoff;
 use crate::commands::enqueue::Ranges;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
+use crate::unique::{parse_on_conflict, parse_until};
 
 #[derive(Args, Debug)]
 #[command(override_usage = "longshore enqueue [OPTIONS] <PATH> [TEXT]\n       \
@@ -29,9 +30,9 @@ pub(crate) struct Enqueue {
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
-    /// "idempotency_for", "order_key", "fair_key", "fair_weight", "priority", "delay", "at",
-    /// "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result",
-    /// "headers"}
+    /// "idempotency_for", "order_key", "fair_key", "fair_weight", "unique": KEY or true,
+    /// "unique_until", "on_conflict", "latest", "priority", "delay", "at", "expires",
+    /// "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: those that an earlier run reported as not
@@ -68,6 +69,32 @@ pub(crate) struct Enqueue {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(FAIR_WEIGHT_MAX))
     )]
     pub(crate) fair_weight: u16,
+    /// One job of the queue with this key of 1 to 80 bytes at a time, or, without KEY, one with the
+    /// same payload: while one holds the key, another is not created
+    #[arg(
+        long,
+        value_name = "KEY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = ""
+    )]
+    pub(crate) unique: Option<String>,
+    /// How long the job holds the unique key: until its end, its start (its first delivery), or for
+    /// a time after its enqueue, 1ms to 30d [default: end]
+    #[arg(long, value_name = "end|start|DURATION", value_parser = parse_until, requires = "unique")]
+    pub(crate) unique_until: Option<UniqueUntil>,
+    /// If another job holds the key: keep that one; replace it, unless it was delivered; or refuse
+    /// the new one [default: keep]
+    #[arg(
+        long,
+        value_name = "keep|replace|refuse",
+        value_parser = parse_on_conflict,
+        requires = "unique"
+    )]
+    pub(crate) on_conflict: Option<OnConflict>,
+    /// One job with this key runs, and one waits: the latest
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["unique", "order_key"])]
+    pub(crate) latest: Option<String>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -3,7 +3,8 @@
 
 use longshore::protocol::messages::work::{Action, ActionReport, Filter};
 use longshore::{
-    ActionOutcome, ActionResult, ActionResults, Glob, JobLocator, JobState, PublisherAnswers,
+    ActionOutcome, ActionResult, ActionResults, Glob, JobLocator, JobRef, JobState,
+    PublisherAnswers,
 };
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection, State};
 use crate::confirmation::{self, Confirmation};
 use crate::failure::{AlreadyReported, UsageError};
-use crate::output::grouped;
+use crate::output::{grouped, jobs};
 
 /// `longshore confirm`
 pub(crate) async fn confirm(arguments: Confirm, context: Context) -> anyhow::Result<()> {
@@ -148,6 +149,7 @@ impl FilterAct {
         if context.output.is_json() {
             context.output.json_pretty(&json!({
                 "action": action.to_string(), "dry_run": dry_run, "done": total.done,
+                "refused": total.refused,
                 "more": dry_run && total.more,
                 "confirmed": confirmed_json(&gathered), "complete": gathered.complete,
                 "missing": missing_json(&gathered.missing),
@@ -158,6 +160,12 @@ impl FilterAct {
                 .iter()
                 .map(|answered| (answered.answer.done, answered.publisher.name.as_str()));
             print_done(done, dry_run, total.done, per_publisher, &mut context)?;
+            if total.refused > 0 {
+                report!(
+                    "{} not revived: another job has the unique key; try again once it has ended",
+                    jobs(total.refused)
+                );
+            }
             if dry_run && total.more {
                 report_note!("a dry run counts 10,000 jobs of a publisher; there are more");
             }
@@ -181,7 +189,9 @@ async fn on_names(
         context.output.json_pretty(&json!({
             "action": action.to_string(), "dry_run": dry_run,
             "done": done(&acted),
-            "refused": count(&acted, |end| matches!(end, ActionOutcome::NotInState { .. })),
+            "refused": count(&acted, |end| {
+                matches!(end, ActionOutcome::NotInState { .. } | ActionOutcome::NotUnique { .. })
+            }),
             "not_found": count(&acted, |end| *end == ActionOutcome::NotFound),
             "jobs": acted.jobs.iter().map(job_json).collect::<Vec<_>>(),
             "complete": acted.complete, "missing": missing_json(&acted.missing),
@@ -209,6 +219,13 @@ async fn on_names(
                 ActionOutcome::NotInState { state, .. } => {
                     report_error!("job {name} is {state}; {}", applies_to(action));
                 }
+                ActionOutcome::NotUnique { publisher, holder } => {
+                    let holder = JobRef { publisher: *publisher, id: *holder };
+                    report_error!(
+                        "job {name} cannot be revived: {holder} has its unique key; try again once \
+                         that one has ended"
+                    );
+                }
                 ActionOutcome::NotFound => report_error!("no publisher has a job {name}"),
                 ActionOutcome::Unknown => {
                     report_error!("job {name} is unknown: not every publisher answered");
@@ -235,6 +252,7 @@ fn job_json(named: &ActionResult) -> Value {
     let (end, state) = match &named.end {
         ActionOutcome::Done { .. } => ("done", None),
         ActionOutcome::NotInState { state, .. } => ("not_in_state", Some(state.to_string())),
+        ActionOutcome::NotUnique { .. } => ("not_unique", None),
         ActionOutcome::NotFound => ("not_found", None),
         ActionOutcome::Unknown => ("unknown", None),
     };

@@ -39,6 +39,7 @@ mod terminals;
 mod tls;
 mod tokens;
 mod top;
+mod unique_jobs;
 mod units;
 mod unix_sockets;
 mod values;

@@ -2,9 +2,11 @@
 
 use longshore_protocol::limits::{
     FAIR_WEIGHT_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX,
-    LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, WAIT_MS_MAX,
+    LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, UNIQUE_MS_MAX, WAIT_MS_MAX,
 };
-use longshore_protocol::{Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal};
+use longshore_protocol::{
+    Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal, UniqueUntil,
+};
 
 use crate::outcome::{BadOption, EnqueueError};
 
@@ -36,6 +38,12 @@ pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
 fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
     if let Some(idempotency) = &keys.idempotency {
         check_idempotency(idempotency)?;
+    }
+    if let Some(unique) = &keys.unique {
+        check_key("unique_key (length in bytes)", &unique.key)?;
+        if let UniqueUntil::For(ms) = unique.until {
+            within("unique key (for, in ms)", ms, 1, UNIQUE_MS_MAX)?;
+        }
     }
     if let Some(order) = &keys.order {
         check_key("order_key (length in bytes)", order)?;
@@ -85,6 +93,10 @@ fn within(option: &'static str, value: u64, least: u64, most: u64) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use longshore_protocol::Unique;
+
     use super::*;
 
     type Set = fn(&mut JobOptions, u64);
@@ -140,6 +152,27 @@ mod tests {
             (1, Some(most + 1), "(for, in ms) is 2592000001, outside 1 to 2592000000"),
         ] {
             let refused = check(length, for_ms).unwrap_err();
+            assert!(refused.contains(text), "{refused}");
+        }
+    }
+
+    #[test]
+    fn unique_keys_have_1_to_80_bytes_and_periods_up_to_30_days() {
+        let check = |unique: Unique| {
+            let job = NewJob::new("/a".parse().unwrap(), Default::default(), Vec::new());
+            super::check(&job.unique(unique)).map_err(|bad| bad.to_string())
+        };
+        let during = |ms| Unique::by_key("a").during(Duration::from_millis(ms));
+        for unique in [Unique::by_payload(), Unique::by_key("k".repeat(80)), during(UNIQUE_MS_MAX)]
+        {
+            assert_eq!(check(unique), Ok(()));
+        }
+        for (unique, text) in [
+            (Unique::by_key("k".repeat(81)), "unique_key (length in bytes) is 81, outside 1 to 80"),
+            (during(0), "unique key (for, in ms) is 0, outside 1 to 2592000000"),
+            (during(UNIQUE_MS_MAX + 1), "(for, in ms) is 2592000001, outside 1 to 2592000000"),
+        ] {
+            let refused = check(unique).unwrap_err();
             assert!(refused.contains(text), "{refused}");
         }
     }

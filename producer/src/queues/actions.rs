@@ -61,6 +61,13 @@ pub enum ActionOutcome {
         /// The job's state.
         state: JobState,
     },
+    /// The job cannot be revived: another one has its unique key. The job is unchanged.
+    NotUnique {
+        /// The publisher that holds both jobs.
+        publisher: PublisherId,
+        /// The job that has the key.
+        holder: JobId,
+    },
     /// Every publisher that could have the job has answered, and none has it.
     NotFound,
     /// A publisher that could have the job did not answer: see [`ActionResults::missing`]. If it
@@ -74,7 +81,7 @@ impl ActionOutcome {
     fn or(self, other: ActionOutcome) -> ActionOutcome {
         let weight = |end: &ActionOutcome| match end {
             ActionOutcome::Done { .. } => 3,
-            ActionOutcome::NotInState { .. } => 2,
+            ActionOutcome::NotInState { .. } | ActionOutcome::NotUnique { .. } => 2,
             ActionOutcome::Unknown => 1,
             ActionOutcome::NotFound => 0,
         };
@@ -240,6 +247,7 @@ fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActionOutcome {
     match outcome {
         ActOutcome::Done => ActionOutcome::Done { publisher },
         ActOutcome::NotInState(state) => ActionOutcome::NotInState { publisher, state },
+        ActOutcome::NotUnique(holder) => ActionOutcome::NotUnique { publisher, holder },
         ActOutcome::Unknown => ActionOutcome::NotFound,
     }
 }
@@ -302,6 +310,8 @@ impl Requester {
                 pace.before += report.done;
             }
             total.done += report.done;
+            // The next step finds those that this one refused.
+            total.refused = report.refused;
             total.more = report.more;
             // A dry run would count the same jobs again.
             if !report.more || dry_run || report.done == 0 {

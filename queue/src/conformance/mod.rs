@@ -24,6 +24,7 @@ mod scenario;
 mod schedule;
 mod settings;
 mod settles;
+mod unique;
 
 pub(crate) use self::log::log_conformance;
 use self::scenario::StoreScenario;
@@ -55,6 +56,12 @@ scenarios! {
         jobs_of_an_order_key_run_one_at_a_time_in_order
         a_dead_job_keeps_its_turn_only_if_its_queue_says_so
         fair_keys_share_by_weight_whatever_one_enqueues;
+    unique:
+        one_job_of_a_unique_key_is_there_until_it_ends
+        the_latest_job_replaces_the_one_that_waits
+        a_unique_key_for_a_period_outlives_its_job
+        a_dead_job_has_no_unique_key_until_it_is_revived
+        an_atomic_batch_has_a_unique_key_once;
     prepared:
         prepared_job_runs_only_after_confirmation
         delay_of_a_prepared_job_counts_from_its_confirmation

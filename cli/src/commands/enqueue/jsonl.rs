@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore::protocol::FairKey;
-use longshore::{Due, NewJob};
+use longshore::{Due, NewJob, Unique};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::backoff::parse_backoff;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
+use crate::unique::{parse_on_conflict, parse_until};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +22,10 @@ struct Line {
     order_key: Option<String>,
     fair_key: Option<String>,
     fair_weight: Option<u16>,
+    unique: Option<UniqueBy>,
+    unique_until: Option<String>,
+    on_conflict: Option<String>,
+    latest: Option<String>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -34,6 +39,15 @@ struct Line {
     result: Option<bool>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
+}
+
+/// A unique key.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UniqueBy {
+    Key(String),
+    /// By the payload, or not unique.
+    Payload(bool),
 }
 
 /// Applies a line to `job`, which has the options of the command line. A string payload is used
@@ -73,6 +87,10 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         (None, Some(_)) => return Err("fair_weight: the job has no fair_key".to_owned()),
         (None, None) => {}
     }
+    set_unique(&mut job, line.unique, line.unique_until, line.on_conflict)?;
+    if let Some(key) = line.latest {
+        job = job.latest(key);
+    }
     if let Some(priority) = line.priority {
         job.options.priority = priority;
     }
@@ -104,6 +122,38 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
     job.headers.0.extend(line.headers);
     Ok(job)
+}
+
+fn set_unique(
+    job: &mut NewJob,
+    by: Option<UniqueBy>,
+    until: Option<String>,
+    on_conflict: Option<String>,
+) -> Result<(), String> {
+    let was = job.keys.as_mut().and_then(|keys| keys.unique.take());
+    let mut unique = match by {
+        None => was,
+        Some(UniqueBy::Payload(false)) => None,
+        Some(UniqueBy::Payload(true)) => Some(Unique::by_payload()),
+        Some(UniqueBy::Key(key)) if key.is_empty() => {
+            return Err("unique: the key is empty; true is for one of the payload".to_owned());
+        }
+        Some(UniqueBy::Key(key)) => Some(Unique::by_key(key)),
+    };
+    for (name, text) in [("unique_until", until), ("on_conflict", on_conflict)] {
+        let (Some(text), unique) = (text, &mut unique) else { continue };
+        let unique = unique.as_mut().ok_or_else(|| {
+            format!("{name}: the job has no unique key; set \"unique\" to a text, or to true")
+        })?;
+        match name {
+            "on_conflict" => unique.on_conflict = named(name, parse_on_conflict(&text))?,
+            _ => unique.until = named(name, parse_until(&text))?,
+        }
+    }
+    if unique.is_some() {
+        job.keys_mut().unique = unique;
+    }
+    Ok(())
 }
 
 fn duration(text: &str, what: &str) -> Result<u64, String> {
@@ -153,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_may_be_unique_by_a_key_or_its_payload() {
+        let unique = |line: &str| {
+            let job = read(line.as_bytes(), job())?;
+            Ok::<_, String>(job.keys.and_then(|keys| keys.unique))
+        };
+        let by_key = r#"{"payload":1,"unique":"a","unique_until":"start","on_conflict":"refuse"}"#;
+        assert_eq!(unique(by_key), Ok(Some(Unique::by_key("a").until_start().refuse())));
+        assert_eq!(unique(r#"{"payload":1,"unique":true}"#), Ok(Some(Unique::by_payload())));
+        assert_eq!(unique(r#"{"payload":1,"unique":false}"#), Ok(None));
+        let latest = Unique::by_key("a").until_start().replace();
+        assert_eq!(unique(r#"{"payload":1,"latest":"a"}"#), Ok(Some(latest)));
+    }
+
+    #[test]
     fn a_string_payload_is_used_verbatim_with_default_options() {
         let read = read(br#"{"payload":"a \"b\""}"#, job()).unwrap();
         assert_eq!(&read.payload[..], b"a \"b\"");
@@ -172,6 +236,9 @@ mod tests {
             (r#"{"payload":1,"idempotency_key":"a","idempotency_for":"x"}"#, "idempotency_for: "),
             (r#"{"payload":1,"delay":"1s","at":"2026-11-20T21:30:00Z"}"#, "not both"),
             (r#"{"payload":1,"max_attempts":0}"#, "at least 1"),
+            (r#"{"payload":1,"on_conflict":"keep"}"#, "on_conflict: the job has no unique key"),
+            (r#"{"payload":1,"unique":true,"unique_until":"x"}"#, "unique_until: 'x'"),
+            (r#"{"payload":1,"unique":""}"#, "unique: the key is empty"),
             (r#"{"payload":1,"lease":"1ms"}"#, "12h"),
             (r#"{"payload":1,"backoff":"often"}"#, "backoff: "),
             (r#"{"payload":1,"run_timeout":"40000d"}"#, "run_timeout: "),

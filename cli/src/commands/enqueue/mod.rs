@@ -16,7 +16,8 @@ use bytes::Bytes;
 use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
 use longshore::protocol::{FairKey, Idempotency};
 use longshore::{
-    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, new_id,
+    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, Unique,
+    new_id,
 };
 use serde_json::json;
 
@@ -132,6 +133,14 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     }
     if let Some(key) = arguments.fair_key.clone() {
         job.keys_mut().fair = Some(FairKey { key, weight: arguments.fair_weight });
+    }
+    if let Some(key) = arguments.unique.clone() {
+        let until = arguments.unique_until.unwrap_or_default();
+        let on_conflict = arguments.on_conflict.unwrap_or_default();
+        job.keys_mut().unique = Some(Unique { key, until, on_conflict });
+    }
+    if let Some(key) = &arguments.latest {
+        job = job.latest(key);
     }
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
@@ -283,11 +292,20 @@ async fn send(
 fn job_of(item: Item, job: NewJob, is_json: bool) -> Result<NewJob, String> {
     let payload = item.payload?;
     if !is_json {
-        return Ok(NewJob { payload, ..job });
+        return Ok(with_unique_payload(NewJob { payload, ..job }));
     }
     let job = jsonl::read(&payload, job)?;
     check_runs(&job.options)?;
-    Ok(job)
+    Ok(with_unique_payload(job))
+}
+
+/// A unique key without a text is the payload's, which is known only now.
+fn with_unique_payload(mut job: NewJob) -> NewJob {
+    let unique = job.keys.as_mut().and_then(|keys| keys.unique.take());
+    match unique {
+        Some(unique) => job.unique(unique),
+        None => job,
+    }
 }
 
 /// Refuses a job that would expire before it is due, and so never run.

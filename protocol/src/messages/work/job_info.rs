@@ -59,7 +59,7 @@ fields! {
         pub death: Option<DeathReason>,
         /// The latest error reported by a worker; a later attempt may have ended differently.
         pub error: Option<JobError>,
-        /// The dead job that this one has replaced.
+        /// The job that this one has replaced: a dead one, or one with the same unique key.
         pub replaces: Option<JobId>,
         /// For a running job: the latest progress reported by its worker.
         pub progress: Option<ProgressInfo>,

@@ -193,7 +193,8 @@ impl Harness {
             8 => self.draw_expire(draw),
             9 => self.draw_checkpoint(draw)?,
             10 => {
-                let ids = (0..1 + draw.below(4)).map(|_| draw.id()).collect();
+                let mut ids: Vec<JobId> = (0..1 + draw.below(4)).map(|_| draw.id()).collect();
+                ids.extend(draw.one_of(&self.unrevivable()));
                 let action = draw_action(draw);
                 let pace = draw_pace(action, draw);
                 let selection = Selection::Ids(ids);
@@ -211,7 +212,12 @@ impl Harness {
                 let dead = |job: &&super::jobs::Job| job.state() == JobState::Dead;
                 let dead: Vec<JobId> =
                     self.model.jobs.iter().filter(dead).map(|job| job.id).collect();
-                let id = if draw.one_in(4) { draw.id() } else { draw.one_of(&dead)? };
+                let refused = draw.one_of(&self.unrevivable()).filter(|_| draw.one_in(2));
+                let id = match refused {
+                    Some(id) => id,
+                    None if draw.one_in(4) => draw.id(),
+                    None => draw.one_of(&dead)?,
+                };
                 match &self.replaced {
                     Some(repeated) if draw.one_in(4) => repeated.clone(),
                     _ => Command::Replace { link: tool, request, id, entry: self.draw_entry(draw) },
@@ -266,6 +272,16 @@ impl Harness {
             18 => Command::DeliveryBudget { budget: u64::MAX },
             _ => Command::Tick,
         })
+    }
+
+    /// Dead jobs that nobody may replace now, or not even revive: their queue is full, or another
+    /// job has their unique key.
+    fn unrevivable(&self) -> Vec<JobId> {
+        let is_refused = |job: &&super::jobs::Job| {
+            let rival = self.model.rival(job);
+            job.state() == JobState::Dead && (rival.is_some() || self.model.is_full(&job.path))
+        };
+        self.model.jobs.iter().filter(is_refused).map(|job| job.id).collect()
     }
 
     fn draw_link_up(&mut self, draw: &mut Draw) -> Option<Command> {

@@ -66,7 +66,8 @@ impl Harness {
             key: ["a", "b", "c"][draw.below(3)].to_owned(),
             weight: [1, 1, 2, 1_000][draw.below(4)],
         });
-        let unique = (draw.one_in(6) || self.has_uniques()).then(|| draw.unique());
+        let unique = if self.has_uniques() { !draw.one_in(3) } else { draw.one_in(8) };
+        let unique = unique.then(|| draw.unique());
         let keys = JobKeys { idempotency, order, unique, fair };
         (!keys.is_empty()).then(|| Box::new(keys))
     }
@@ -78,7 +79,7 @@ impl Harness {
 
     /// Cases in which most jobs have a unique key.
     fn has_uniques(&self) -> bool {
-        self.bias % 4 == 3
+        matches!(self.bias % 8, 4 | 6)
     }
 
     /// Cases in which most jobs have an order key.

@@ -94,10 +94,11 @@ impl Model {
         }
         let keys = entry.keys.clone().unwrap_or_default();
         self.create(entry, record, path, replaces, *keys, to);
+        self.forget_shares();
         EnqueueOutcome::Created
     }
 
-    fn is_full(&self, path: &Path) -> bool {
+    pub(super) fn is_full(&self, path: &Path) -> bool {
         let open = self.jobs.iter().filter(|job| job.path == *path && job.is_open()).count();
         open as u64 >= self.limits.jobs_per_queue
     }
