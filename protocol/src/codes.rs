@@ -7,8 +7,9 @@ codes! {
     /// Why a publisher refuses a job; nothing has changed there. [`QueueFull`](Refusal::QueueFull),
     /// [`NoSpace`](Refusal::NoSpace), [`MemoryFull`](Refusal::MemoryFull),
     /// [`OverQuota`](Refusal::OverQuota), [`KeysFull`](Refusal::KeysFull),
-    /// [`NotUnique`](Refusal::NotUnique) and [`QueueClosed`](Refusal::QueueClosed) are temporary: try the same job again later. All
-    /// others persist until the job or the publisher's configuration changes.
+    /// [`NotUnique`](Refusal::NotUnique) and [`QueueClosed`](Refusal::QueueClosed) are temporary:
+    /// try the same job again later. All others persist until the job or the publisher's
+    /// configuration changes.
     Refusal, "refusal" {
         /// Another job with a different payload has the same id. Use a new id.
         IdConflict = 1, "IdConflict: the id belongs to a job with another payload; make a new id";

@@ -238,7 +238,8 @@ arbitrary! {
     JobKeys: |source| {
         let key: Option<String> = source.of();
         let order = key.map(|key| key.chars().take(KEY_BYTES_MAX / 5).collect::<String>() + "k");
-        let (idempotency, unique): (Option<Idempotency>, Option<Unique>) = (source.of(), source.of());
+        let idempotency: Option<Idempotency> = source.of();
+        let unique: Option<Unique> = source.of();
         let fair = source.of::<bool>().then(|| FairKey {
             key: "tenant".to_owned(),
             weight: source.within(1..=FAIR_WEIGHT_MAX.into()) as u16,

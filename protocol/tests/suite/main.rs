@@ -6,7 +6,8 @@
 macro_rules! every_code {
     ($macro:ident) => {
         $macro! {
-            OnConflict: OnConflict, Role: Role, HandshakeRefusal: HandshakeRefusal, Refusal: Refusal,
+            Role: Role, HandshakeRefusal: HandshakeRefusal, Refusal: Refusal,
+            OnConflict: OnConflict,
             BatchRefusal: BatchRefusal, SettleOutcome: SettleOutcome, Revoked: Revoked, Gate: Gate,
             Durability: Durability, JobState: JobState, DeathReason: DeathReason,
             Action: work::Action, RequestError: work::RequestError, Change: resolver::Change,

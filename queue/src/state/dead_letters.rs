@@ -166,8 +166,8 @@ impl State {
 
     /// Dead jobs that match the filter's queue, reason, fingerprint and age, and that the action
     /// takes, at most `most`; and whether there are more. At most 100,000 that it does not take are
-    /// examined; `more` is set beyond that. The caller checks the filter's states. Jobs older than the filter's
-    /// age are skipped once: each group stores where the next step begins.
+    /// examined; `more` is set beyond that. The caller checks the filter's states. Jobs older than
+    /// the filter's age are skipped once: each group stores where the next step begins.
     pub(super) fn dead_matching(
         &self,
         filter: &Selected<'_>,

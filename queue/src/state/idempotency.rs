@@ -17,6 +17,7 @@ use super::enqueue::payload_of;
 use super::fair::ShareName;
 use super::key_table::{KeyTable, KeyText, Keyed};
 use super::profile::KeyNumbers;
+use super::row::Row;
 use super::slab::Slab;
 use super::unique::UniqueUse;
 
@@ -102,14 +103,14 @@ impl HeldKeys {
     }
 }
 
-/// The idempotency keys of a queue, and its jobs that others wait for or share with.
+/// The keys with an end of a queue, and its jobs that others wait for or share with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueKeys<'a> {
     /// The queue's path.
     pub path: &'a Path,
-    /// Keys that have not ended.
+    /// Idempotency keys, and unique keys for a period, that have not ended.
     pub keys: u64,
-    /// Jobs with an order key or a fair key that have not ended.
+    /// Jobs with an order key, a fair key or a unique key that have not ended.
     pub jobs: u64,
     /// When the last of them ends, in milliseconds since 1970.
     pub last_end: u64,
@@ -142,23 +143,30 @@ impl State {
         self.keys.len()
     }
 
-    /// The idempotency keys, and the jobs with other keys, of each queue that has some. It reads
-    /// every key, and every row if a job has an order or fair key.
+    /// The keys with an end, and the jobs with other keys, of each queue that has some. It reads
+    /// every key, and every row if a job has an order, fair or unique key.
     pub fn queue_keys(&self) -> Vec<QueueKeys<'_>> {
         let wall_ms = self.now.wall_ms;
         let mut queues: BTreeMap<u32, QueueKeys<'_>> = BTreeMap::new();
-        for (_, held) in self.keys.table.entries().iter().filter(|(_, held)| held.ends_at > wall_ms)
-        {
-            let path = &self.queues[held.queue as usize].path;
+        let held = self.keys.table.entries().iter().map(|(_, held)| (held.queue, held.ends_at));
+        let uniques = self.uniques.table.entries().iter().filter(|(_, key)| key.has_end());
+        let ends = held.chain(uniques.map(|(_, key)| (key.queue, key.ends_at)));
+        for (queue, ends_at) in ends.filter(|(_, ends_at)| *ends_at > wall_ms) {
+            let path = &self.queues[queue as usize].path;
             let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
-            let of_queue = queues.entry(held.queue).or_insert(none);
+            let of_queue = queues.entry(queue).or_insert(none);
             of_queue.keys += 1;
-            of_queue.last_end = of_queue.last_end.max(held.ends_at);
+            of_queue.last_end = of_queue.last_end.max(ends_at);
         }
         let has_keys = |profile: u32| *self.profiles.keys(profile) != KeyNumbers::EMPTY;
-        if self.profiles.table().iter().any(|(number, _)| has_keys(number)) {
+        let is_unique = |row: &Row| self.side(row).is_some_and(|side| side.unique.is_some());
+        let is_needed = self.uniques.table.len() > 0;
+        if is_needed || self.profiles.table().iter().any(|(number, _)| has_keys(number)) {
             let rows = (0..self.rows.allocated()).map(|slot| &self.rows[slot]);
-            for row in rows.filter(|row| row.substate.is_open() && has_keys(row.profile)) {
+            for row in rows.filter(|row| row.substate.is_open()) {
+                if !has_keys(row.profile) && !is_unique(row) {
+                    continue;
+                }
                 let path = &self.queues[row.queue as usize].path;
                 let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
                 queues.entry(row.queue).or_insert(none).jobs += 1;

@@ -387,7 +387,7 @@ impl State {
             let found = jobs.get(&number).copied().unwrap_or(0);
             ensure!(key.jobs == found, "the jobs of unique key {number} are miscounted");
             ensure!(key.holder.is_some() || found > 0, "unique key {number} is not used");
-            if key.ends_at != u64::MAX {
+            if key.has_end() {
                 ends.insert((key.ends_at, number));
             }
         }

@@ -40,6 +40,11 @@ impl UniqueKey {
     pub(super) fn text(&self) -> &[u8] {
         self.text.bytes()
     }
+
+    /// True of one that a job holds for a period.
+    pub(super) fn has_end(&self) -> bool {
+        self.ends_at != OPEN
+    }
 }
 
 impl Keyed for UniqueKey {
@@ -103,7 +108,7 @@ impl Uniques {
     /// The keys of a snapshot; none if a queue has a key twice.
     pub(super) fn from_entries(entries: Slab<UniqueKey>) -> Option<Uniques> {
         let table = KeyTable::from_entries(entries)?;
-        let with_end = table.entries().iter().filter(|(_, key)| key.ends_at != OPEN);
+        let with_end = table.entries().iter().filter(|(_, key)| key.has_end());
         let ends = with_end.map(|(number, key)| (key.ends_at, number)).collect();
         Some(Uniques { table, ends })
     }
@@ -218,7 +223,16 @@ impl State {
     }
 
     /// The job has ended for good: it holds no key, unless for a period.
+    #[inline]
     pub(super) fn forget_unique(&mut self, slot: u32) {
+        // Most jobs have no side row: this check is all that unique keys cost them.
+        if self.rows[slot].side != NONE {
+            self.forget_some_unique(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn forget_some_unique(&mut self, slot: u32) {
         self.release_unique(slot);
         if let Some(unique) = self.take_unique(slot) {
             self.drop_unique(unique);
@@ -275,9 +289,7 @@ impl State {
     /// Counts the jobs of each key, after a restore.
     pub(super) fn count_jobs_of_uniques(&mut self) {
         for slot in 0..self.rows.allocated() {
-            if self.rows[slot].side != NONE
-                && let Some(unique) = self.unique_of(slot)
-            {
+            if let Some(unique) = self.unique_of(slot) {
                 self.uniques.table[unique.key].jobs += 1;
             }
         }

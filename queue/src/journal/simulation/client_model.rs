@@ -55,6 +55,8 @@ struct KnownJob {
     long_key: Option<String>,
     /// It stays readable after its end.
     is_retained: bool,
+    /// While it waits, a later one with its unique key may take its place.
+    is_unique: bool,
     /// It may expire.
     may_expire: bool,
     /// It was enqueued prepared, and no client has requested its run.
@@ -149,6 +151,7 @@ impl ClientModel {
                 .map(|it| it.key.clone())
                 .filter(|key| key.starts_with(LONG_KEY)),
             is_retained: job.options.keep_ms != Some(0),
+            is_unique: job.keys.as_ref().is_some_and(|keys| keys.unique.is_some()),
             may_expire: job.options.expires_at.is_some(),
             is_unconfirmed: job.options.prepared,
             is_confirmed: false,
@@ -227,6 +230,10 @@ impl ClientModel {
     /// A job was requested to replace a dead one.
     pub(super) fn request_replace(&mut self, dead: JobId, job: &NewJob) {
         self.submit(job);
+        let is_unique = self.jobs.get(&dead).is_some_and(|dead| dead.is_unique);
+        for model in [&mut self.jobs].into_iter().chain(self.synced.as_mut().map(|s| &mut s.jobs)) {
+            model.entry(job.id).and_modify(|new| new.is_unique = is_unique);
+        }
         self.request(dead, RequestKind::Drop);
         self.replaced.push((dead, job.id));
         if let Some(synced) = &mut self.synced {
@@ -354,14 +361,19 @@ impl ClientModel {
             let found = state.job_state(id);
             let is_consistent = match job.known {
                 KnownState::Unknown => true,
-                KnownState::Present => found.is_some() || job.may_be_deleted(&self.short_retention),
+                KnownState::Present => {
+                    found.is_some() || job.is_unique || job.may_be_deleted(&self.short_retention)
+                }
                 KnownState::Deleted => found.is_none(),
                 KnownState::Ended(end) if found == Some(end) => true,
                 KnownState::Ended(JobState::Dead) if found.is_none() => {
                     let may_have_ended = job.has_unanswered(RequestKind::Revive)
                         && job.has_unanswered(RequestKind::End);
                     let is_retained = job.is_retained(&self.short_retention);
-                    job.has_unanswered(RequestKind::Drop) || may_have_ended && !is_retained
+                    let may_be_replaced = job.is_unique && job.has_unanswered(RequestKind::Revive);
+                    job.has_unanswered(RequestKind::Drop)
+                        || may_be_replaced
+                        || may_have_ended && !is_retained
                 }
                 KnownState::Ended(_) if found.is_none() => {
                     !job.is_retained(&self.short_retention)
@@ -375,7 +387,8 @@ impl ClientModel {
                 job.known, job.unanswered
             );
             let is_unknown = found.is_none() && job.known == KnownState::Unknown;
-            job.may_have_been_deleted |= is_unknown && job.may_be_deleted(&self.short_retention);
+            let may_be_gone = job.is_unique || job.may_be_deleted(&self.short_retention);
+            job.may_have_been_deleted |= is_unknown && may_be_gone;
             job.known = match (found, job.known) {
                 (None, KnownState::Unknown) => KnownState::Unknown,
                 (None, _) => KnownState::Deleted,

@@ -7,7 +7,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{
     Backoff, Due, FairKey, Idempotency, JobError, JobId, JobKeys, JobOptions, JobState, LinkId,
-    NewJob, Path, PathSet, Role, Token,
+    NewJob, Path, PathSet, Role, Token, Unique,
 };
 use rand::RngExt;
 
@@ -99,7 +99,12 @@ impl SimulationHarness {
         for _ in 0..count {
             let path = self.one_of(&QUEUES).parse().expect("a path");
             let job = self.job(path, most);
-            let job = if self.once_in(3) { self.with_key(job) } else { job };
+            let job = match self.random.random_range(0..9) {
+                0..3 => self.with_key(job),
+                3 => job.unique(Unique::by_key(self.one_of(&["a", "b"])).replace()),
+                4 => job.latest(self.one_of(&["a", "b"])),
+                _ => job,
+            };
             ids.push(job.id);
             self.model.submit(&job);
             batch.push(&job);

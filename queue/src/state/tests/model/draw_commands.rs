@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Checkpoint, NewSettle, Order, Selection, Source, Sources, Tokens,
+    Action, Checkpoint, Filter, NewSettle, Order, Selection, Source, Sources, Tokens,
 };
 use longshore_protocol::{
     Durability, Epoch, Gate, JobError, JobId, JobState, LinkId, NewJob, PathSet, PublisherId,
@@ -168,6 +168,21 @@ impl Harness {
         let link = if draw.one_in(20) { some_link } else { draw.one_of(&up) };
         let tool = link.unwrap_or_default();
         let request = draw.below(100) as u64;
+        if self.focus != Focus::Checkpoints
+            && draw.one_in(8)
+            && let Some(id) = draw.one_of(&self.unrevivable())
+        {
+            let (action, pace, within) = (Action::Revive, None, None);
+            let selection = match draw.below(4) {
+                0 => Selection::Matching(Filter::of(glob("/**"))),
+                1 => Selection::Ids(vec![id]),
+                _ => {
+                    let entry = self.draw_entry(draw);
+                    return Some(Command::Replace { link: tool, request, id, entry });
+                }
+            };
+            return Some(Command::Act { link: tool, request, action, selection, pace, within });
+        }
         Some(match self.draw_kind(draw) {
             0 => self.draw_link_up(draw)?,
             1 => Command::LinkLost { link: link? },
@@ -193,8 +208,7 @@ impl Harness {
             8 => self.draw_expire(draw),
             9 => self.draw_checkpoint(draw)?,
             10 => {
-                let mut ids: Vec<JobId> = (0..1 + draw.below(4)).map(|_| draw.id()).collect();
-                ids.extend(draw.one_of(&self.unrevivable()));
+                let ids = (0..1 + draw.below(4)).map(|_| draw.id()).collect();
                 let action = draw_action(draw);
                 let pace = draw_pace(action, draw);
                 let selection = Selection::Ids(ids);
@@ -212,12 +226,7 @@ impl Harness {
                 let dead = |job: &&super::jobs::Job| job.state() == JobState::Dead;
                 let dead: Vec<JobId> =
                     self.model.jobs.iter().filter(dead).map(|job| job.id).collect();
-                let refused = draw.one_of(&self.unrevivable()).filter(|_| draw.one_in(2));
-                let id = match refused {
-                    Some(id) => id,
-                    None if draw.one_in(4) => draw.id(),
-                    None => draw.one_of(&dead)?,
-                };
+                let id = if draw.one_in(4) { draw.id() } else { draw.one_of(&dead)? };
                 match &self.replaced {
                     Some(repeated) if draw.one_in(4) => repeated.clone(),
                     _ => Command::Replace { link: tool, request, id, entry: self.draw_entry(draw) },

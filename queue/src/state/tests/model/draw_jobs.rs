@@ -144,8 +144,8 @@ impl Draw {
 
     fn unique(&mut self) -> Unique {
         use UniqueUntil::{End, For, Start};
-        let key = ["a", "a", "b", "another"][self.below(4)].to_owned();
-        let until = [End, End, End, Start, Start, For(1), For(60), For(3_000)][self.below(8)];
+        let key = ["a", "a", "a", "b", "another"][self.below(5)].to_owned();
+        let until = [End, End, End, End, Start, Start, For(1), For(60), For(3_000)][self.below(9)];
         let on_conflict = OnConflict::ALL[self.below(3)];
         Unique { key, until, on_conflict }
     }

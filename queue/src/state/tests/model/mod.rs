@@ -66,7 +66,7 @@ proptest! {
 fn random_commands_reach_every_edge_case() {
     let mut draw = draw_commands::Draw(1);
     let mut coverage = BTreeSet::new();
-    for case in 0..600u32 {
+    for case in 0..800u32 {
         let mut harness = Harness::begin(case as u8);
         harness.coverage = Some(std::mem::take(&mut coverage));
         (0..COMMANDS).for_each(|_| harness.run_seed(draw.next()));
