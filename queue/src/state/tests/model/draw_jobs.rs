@@ -68,7 +68,12 @@ impl Harness {
         });
         let unique = if self.has_uniques() { !draw.one_in(3) } else { draw.one_in(8) };
         let unique = unique.then(|| draw.unique());
-        let keys = JobKeys { idempotency, order, unique, fair };
+        let mut keys = JobKeys { idempotency, order, unique, fair };
+        if draw.one_in(if self.has_uniques() { 3 } else { 12 }) {
+            // One runs, and the latest waits for its turn.
+            keys.order = Some("a".to_owned());
+            keys.unique = Some(Unique::by_key("a").until_start().replace());
+        }
         (!keys.is_empty()).then(|| Box::new(keys))
     }
 
