@@ -282,6 +282,7 @@ impl State {
             let fits =
                 in_place(unique, self.admit(destinations[entry.path], *jobs, all_jobs, others));
             let order = head.keys.as_ref().and_then(|keys| Some((path, keys.order.clone()?)));
+            // The keys of a job that it replaces are there until the batch is applied.
             let mut keys = self.new_keys(path, &head, (key, unique));
             if order.as_ref().is_some_and(|order| new_orders.contains(order)) {
                 keys.orders = 0;

@@ -30,7 +30,7 @@ impl Harness {
         let options = JobOptions {
             priority: [0, 0, 0, 1, -1][draw.below(5)],
             due,
-            prepared: waits && draw.one_in(8),
+            prepared: waits && draw.one_in(if self.has_order_keys() { 3 } else { 8 }),
             expires_at,
             max_attempts: if lasting {
                 [None, Some(10), Some(60)][draw.below(3)]

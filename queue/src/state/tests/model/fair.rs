@@ -86,10 +86,9 @@ impl Model {
 
     /// How many fair keys there are, by priority, with one more.
     pub(super) fn fair_keys(&self, path: &Path, more: Option<(i32, &String)>) -> usize {
-        let keys = self
-            .jobs
-            .iter()
-            .filter_map(|job| Some((&job.path, job.options.priority, job.fair.as_ref()?)));
+        let jobs = self.jobs.iter().chain(&self.replaced_by_batch);
+        let keys =
+            jobs.filter_map(|job| Some((&job.path, job.options.priority, job.fair.as_ref()?)));
         let more = more.map(|(priority, key)| (path, priority, key));
         let mut keys: Vec<_> = keys.chain(more).collect();
         keys.sort_unstable();

@@ -51,6 +51,8 @@ pub(super) struct Model {
     pub(super) is_trial: bool,
     /// The unique keys of that batch so far.
     pub(super) uniques_of_batch: Vec<(Path, String)>,
+    /// The jobs that it replaces: the room of their other keys is free only after it.
+    pub(super) replaced_by_batch: Vec<Job>,
 }
 
 /// The model's outcomes of a command.
@@ -117,6 +119,7 @@ impl Model {
             next_token: 1,
             is_trial: false,
             uniques_of_batch: Vec::new(),
+            replaced_by_batch: Vec::new(),
         }
     }
 

@@ -63,7 +63,8 @@ impl Model {
 
     /// How many order keys there are, with one more.
     pub(super) fn order_keys(&self, path: &Path, more: Option<&String>) -> usize {
-        let keys = self.jobs.iter().filter_map(|job| Some((&job.path, job.order.as_ref()?)));
+        let jobs = self.jobs.iter().chain(&self.replaced_by_batch);
+        let keys = jobs.filter_map(|job| Some((&job.path, job.order.as_ref()?)));
         let mut keys: Vec<(&Path, &String)> = keys.chain(more.map(|key| (path, key))).collect();
         keys.sort_unstable();
         keys.dedup();

@@ -90,7 +90,10 @@ impl Model {
             let first = self.find(first).expect("it waits");
             self.release_unique(first);
             self.emit(first, JobChange::Replaced, to);
-            self.jobs.remove(first);
+            let replaced = self.jobs.remove(first);
+            if self.is_trial {
+                self.replaced_by_batch.push(replaced);
+            }
         }
         let keys = entry.keys.clone().unwrap_or_default();
         self.create(entry, record, path, replaces, *keys, to);
