@@ -19,8 +19,11 @@ pub(super) struct PathEntry {
     pub(super) route: Option<RouteId>,
     /// The route to its home.
     pub(super) home: Option<RouteId>,
-    /// The last one that was its home as its only publisher.
+    /// The last one that was its home as its only publisher. Forgotten with the path if it never
+    /// had jobs for the home.
     pub(super) only_publisher: Option<PublisherId>,
+    /// A caller has had jobs for the home.
+    pub(super) uses_home: bool,
     /// Why there is none, although the path may have publishers.
     pub(super) no_home: Option<Homeless>,
     /// A caller waits for the home.
@@ -32,6 +35,15 @@ pub(super) struct PathEntry {
     pub(super) retry_at: Option<Time>,
     /// Why there is no route.
     pub(super) no: Option<NoRoute>,
+}
+
+impl PathEntry {
+    /// What is remembered of the path when it is forgotten.
+    fn remembered(self) -> Option<PathEntry> {
+        let only_publisher = self.only_publisher.filter(|_| self.uses_home)?;
+        let only_publisher = Some(only_publisher);
+        Some(PathEntry { only_publisher, uses_home: true, ..PathEntry::default() })
+    }
 }
 
 /// Why a path has no route.
@@ -170,9 +182,14 @@ impl<T> Routing<T> {
         }
     }
 
-    /// Clears the full cache: paths in use are resolved again.
+    /// Clears the full cache: paths in use are resolved again. Homes without a declaration are
+    /// remembered, unless they alone fill half of it.
     fn clear(&mut self) {
-        self.paths.clear();
+        let paths = std::mem::take(&mut self.paths).into_iter();
+        self.paths = paths.filter_map(|(path, entry)| Some((path, entry.remembered()?))).collect();
+        if self.paths.len() > PATHS_MAX / 2 {
+            self.paths.clear();
+        }
         self.to_resolve.clear();
         self.warming.clear();
         for route in self.routes.values_mut() {
@@ -216,8 +233,9 @@ impl<T> Routing<T> {
     }
 
     /// The route of `path`, or the route to its home.
-    pub(super) fn route_of(&self, path: &Path, at_home: bool) -> Option<RouteId> {
-        let entry = self.paths.get(path)?;
+    pub(super) fn route_of(&mut self, path: &Path, at_home: bool) -> Option<RouteId> {
+        let entry = self.paths.get_mut(path)?;
+        entry.uses_home |= at_home;
         if at_home { entry.home } else { entry.route }
     }
 
@@ -285,10 +303,11 @@ impl<T> Routing<T> {
         for path in gone {
             self.set_route(&path, None);
             self.set_home(&path, None);
-            let only = self.paths.remove(&path).and_then(|entry| entry.only_publisher);
-            if let Some(only) = only.filter(&is_up) {
-                let entry = PathEntry { only_publisher: Some(only), ..PathEntry::default() };
-                self.paths.insert(path, entry);
+            let Some(entry) = self.paths.remove(&path) else { continue };
+            if let Some(remembered) = entry.remembered()
+                && remembered.only_publisher.is_some_and(|only| is_up(&only))
+            {
+                self.paths.insert(path, remembered);
             }
         }
     }

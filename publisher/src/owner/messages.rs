@@ -163,9 +163,12 @@ impl Owner {
         }
         let names = self.names.clone();
         names.make_queues(|is_value| {
-            let command = if !batch.paths.iter().any(is_value) {
+            let values: Vec<bool> = batch.paths.iter().map(is_value).collect();
+            let state = self.store.state();
+            let is_refused = |entry: &BatchEntry| values[entry.path] && !state.has_id_of(entry);
+            let command = if !values.contains(&true) {
                 Command::Enqueue { link, batch }
-            } else if let Some(batch) = batch.with_paths_replaced(VALUE_PLACEHOLDER_PATH, is_value)
+            } else if let Some(batch) = batch.with_jobs_refused(VALUE_PLACEHOLDER_PATH, is_refused)
             {
                 Command::Enqueue { link, batch }
             } else {

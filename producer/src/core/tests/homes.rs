@@ -212,6 +212,26 @@ fn an_undeclared_home_stays_while_its_link_is_up() {
 }
 
 #[test]
+fn only_paths_of_jobs_with_keys_are_remembered() {
+    for (job, cached) in [(job(1), 0), (keyed(1), 1)] {
+        let mut scenario = asked();
+        scenario.resolve_with(answer(&[(publisher(1), &[])]), true);
+        scenario.try_push(&job).expect("it has a publisher");
+        scenario.attach_all();
+        let sent = scenario.next_sent();
+        scenario.answer_all(&sent);
+        let idle = scenario.now + ROUTE_IDLE + PATH_REFRESH_AGE;
+        while scenario.now < idle {
+            scenario.pass(PATH_REFRESH_AGE + SWEEP_INTERVAL);
+            while !scenario.resolve_requests.is_empty() {
+                scenario.resolve_with(answer(&[(publisher(1), &[])]), true);
+            }
+        }
+        assert_eq!(scenario.core.routing.paths.len(), cached);
+    }
+}
+
+#[test]
 fn a_declared_home_replaces_an_undeclared_one_at_once() {
     let (a, b) = (publisher(1), publisher(2));
     let mut scenario = asked();

@@ -248,41 +248,52 @@ impl EnqueueBatch {
     }
 
     /// Returns the batch with `placeholder` instead of the path of every job for which `is_refused`
-    /// returns true, which is asked for each once, in order. Of such a job only the id remains:
-    /// nobody reads the rest. `None` if the batch would become too long.
+    /// returns true, which is asked for each once, in order. Of such a job only the id remains, and
+    /// its path only if another job has it: nobody reads the rest. `None` if the batch would become
+    /// too long.
     pub fn with_jobs_refused(
         &self,
         placeholder: &str,
         mut is_refused: impl FnMut(&BatchEntry) -> bool,
     ) -> Option<EnqueueBatch> {
-        let mut paths = self.paths.clone();
-        let replaced = paths.len() as u64;
         let placeholder = Path::new(placeholder).ok()?;
-        paths.push(placeholder.clone());
+        let refused: Vec<bool> = self.entries().map(|entry| is_refused(&entry)).collect();
+        // Each job has one path, so these are no more than jobs.
+        let mut paths = Vec::new();
+        if refused.contains(&true) {
+            paths.push(placeholder.clone());
+        }
+        let mut places: Vec<Option<u64>> = vec![None; self.paths.len()];
         let mut bare = FrameWriter::new();
-        let mut out = FrameWriter::with_capacity(64);
-        out.u64(self.sequence);
-        out.u8(if self.atomic { ATOMIC } else { 0 });
-        paths.encode(&mut out);
-        out.u64(self.count as u64);
-        for entry in self.entries() {
-            if is_refused(&entry) {
+        let mut entries = FrameWriter::new();
+        for (entry, is_refused) in self.entries().zip(refused) {
+            if is_refused {
                 bare.clear();
                 // One that does not decode remains so.
                 if let Ok(head) = entry.head {
                     let job = NewJob::new(placeholder.clone(), head.id, Bytes::new());
                     job.encode_entry_head(&mut bare);
                 }
-                out.u64(bare.body_len() as u64);
-                out.u64(replaced);
-                out.put(bare.small_body());
+                entries.u64(bare.body_len() as u64);
+                entries.u64(0);
+                entries.put(bare.small_body());
                 continue;
             }
-            out.u64(u64::from(entry.length));
-            out.u64(entry.path as u64);
+            let place = *places[entry.path].get_or_insert_with(|| {
+                paths.push(self.paths[entry.path].clone());
+                paths.len() as u64 - 1
+            });
+            entries.u64(u64::from(entry.length));
+            entries.u64(place);
             let at = entry.at as usize;
-            out.put_shared(self.body.slice(at..at + entry.length as usize));
+            entries.put_shared(self.body.slice(at..at + entry.length as usize));
         }
+        let mut out = FrameWriter::with_capacity(64);
+        out.u64(self.sequence);
+        out.u8(if self.atomic { ATOMIC } else { 0 });
+        paths.encode(&mut out);
+        out.u64(self.count as u64);
+        out.put_shared(entries.into_body());
         EnqueueBatch::decode(out.into_body()).ok()
     }
 
@@ -353,9 +364,9 @@ mod tests {
             }
             let batch = batch.seal(true).to_batch(7).unwrap();
             let replaced = batch
-                .with_paths_replaced(VALUE_PLACEHOLDER_PATH, |at| at.as_str() == "/v")
+                .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, |at| at.as_str() == "/v")
                 .unwrap();
-            assert_eq!(replaced.paths, [path("/a"), path(VALUE_PLACEHOLDER_PATH), path("/b")]);
+            assert_eq!(replaced.paths, [path("/a"), path(FORBIDDEN_PLACEHOLDER_PATH), path("/b")]);
             assert_eq!((replaced.sequence, replaced.atomic, replaced.len()), (7, true, 4));
             for (before, after) in batch.entries().zip(replaced.entries()) {
                 assert_eq!((before.path, before.head.as_ref()), (after.path, after.head.as_ref()));
@@ -388,7 +399,29 @@ mod tests {
         assert_eq!(replaced.paths[bare.path].as_str(), OVER_QUOTA_PLACEHOLDER_PATH);
         // The id, no flags, and the checksum of nothing.
         assert_eq!((bare.length, bare.head.as_ref().unwrap().id), (16 + 1 + 4, JobId([1; 16])));
-        assert_eq!((kept.path, kept.length), (0, batch.entries().next().unwrap().length));
+        assert_eq!(replaced.paths[kept.path], batch.paths[0]);
+        assert_eq!(kept.length, batch.entries().next().unwrap().length);
         assert_eq!((broken.length, broken.head.is_err()), (0, true));
+    }
+
+    #[test]
+    fn a_batch_of_as_many_paths_as_jobs_has_room_for_a_refused_one() {
+        let mut batch = BatchBuilder::new();
+        for n in 0..BATCH_JOBS_MAX as u128 {
+            let path = if n == 1 { "/secret".to_owned() } else { format!("/tenants/{n}") };
+            let path = Path::new(&path).unwrap();
+            batch.push(&NewJob::new(path, JobId(n.to_be_bytes()), Bytes::new()));
+        }
+        let batch = batch.seal(false).to_batch(7).unwrap();
+        let secret = batch.paths[1].clone();
+        let is_refused = |entry: &BatchEntry| batch.paths[entry.path] == secret;
+        let replaced = batch.with_jobs_refused(FORBIDDEN_PLACEHOLDER_PATH, is_refused).unwrap();
+        for (before, after) in batch.entries().zip(replaced.entries()) {
+            let path = &batch.paths[before.path];
+            let expected = if *path == secret { FORBIDDEN_PLACEHOLDER_PATH } else { path.as_str() };
+            assert_eq!(replaced.paths[after.path].as_str(), expected);
+        }
+        // Nothing of the refused job's path is left.
+        assert!(!replaced.body().windows(7).any(|part| part == b"/secret"));
     }
 }
