@@ -19,6 +19,7 @@ mod enqueue_options;
 mod failures;
 mod full_disk;
 mod hanging_disk;
+mod histories;
 mod homes;
 mod hostile_clients;
 mod journal;

@@ -1,12 +1,14 @@
 //! A worker in a separate process, which a test can stop or kill. It runs this test's binary, and
 //! writes notes of its actions to a file.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use longshore::Worker;
 use longshore::{Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, new_job};
 use rustix::process::{Signal, getpid, kill_process};
@@ -34,8 +36,24 @@ pub(crate) struct WorkerPlan {
     pub(crate) concurrency: usize,
     pub(crate) prefetch: usize,
     pub(crate) grace_ms: u64,
+    /// Records the runs of numbered jobs, in a file of its own, instead of doing tasks.
+    records: bool,
     replicas: Vec<String>,
     folder: PathBuf,
+}
+
+impl WorkerPlan {
+    fn new(harness: &Harness, name: &str, concurrency: usize, prefetch: usize) -> WorkerPlan {
+        WorkerPlan {
+            name: name.to_owned(),
+            concurrency,
+            prefetch,
+            grace_ms: 25_000,
+            records: false,
+            replicas: harness.cluster().replicas,
+            folder: harness.folder.path().to_owned(),
+        }
+    }
 }
 
 /// The payload of a job. The worker notes its start, waits, and notes its end.
@@ -108,14 +126,25 @@ impl WorkerProcess {
         prefetch: usize,
         grace: Duration,
     ) -> WorkerProcess {
-        let plan = WorkerPlan {
-            name: name.to_owned(),
-            concurrency,
-            prefetch,
-            grace_ms: grace.as_millis() as u64,
-            replicas: harness.cluster().replicas,
-            folder: harness.folder.path().to_owned(),
-        };
+        let grace_ms = grace.as_millis() as u64;
+        WorkerProcess::with(WorkerPlan {
+            grace_ms,
+            ..WorkerPlan::new(harness, name, concurrency, prefetch)
+        })
+    }
+
+    /// Starts one that records its runs: see [`recorded_lines`]. The payloads are numbers.
+    pub(crate) fn start_recording(
+        harness: &Harness,
+        name: &str,
+        concurrency: usize,
+        prefetch: usize,
+    ) -> WorkerProcess {
+        let plan = WorkerPlan::new(harness, name, concurrency, prefetch);
+        WorkerProcess::with(WorkerPlan { records: true, ..plan })
+    }
+
+    fn with(plan: WorkerPlan) -> WorkerProcess {
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", TEST, "--ignored", "--nocapture"])
             .env(PLAN, serde_json::to_string(&plan).unwrap())
@@ -174,6 +203,17 @@ pub(crate) fn notes(harness: &Harness) -> Vec<String> {
     notes.lines().map(str::to_owned).collect()
 }
 
+/// What each recording worker has written: `began JOB AT` and `ended JOB AT`, in nanoseconds since
+/// 1970.
+pub(crate) fn recorded_lines(harness: &Harness) -> Vec<String> {
+    let files = std::fs::read_dir(harness.folder.path()).unwrap().map(|file| file.unwrap().path());
+    let is_record = |file: &PathBuf| file.extension().is_some_and(|ext| ext == RECORD);
+    files.filter(is_record).map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+/// The extension of a recording worker's file.
+const RECORD: &str = "record";
+
 /// Waits for a worker's note.
 pub(crate) async fn wait_for_note(harness: &Harness, note: &str) {
     super::eventually(note, || async { notes(harness).iter().any(|line| line == note) }).await;
@@ -218,18 +258,36 @@ async fn serve(plan: WorkerPlan) {
         .shutdown(async move {
             terminate.recv().await;
         });
-    let report = subscription
-        .run(move |job: Job<Task>, context: JobContext| {
+    let report = if plan.records {
+        let file = folder.join(&name).with_extension(RECORD);
+        let file = Arc::new(OpenOptions::new().create(true).append(true).open(file).unwrap());
+        subscription.run(move |job: Job<Bytes>, _: JobContext| record(job, file.clone())).await
+    } else {
+        let handler = move |job: Job<Task>, context: JobContext| {
             work(job.payload, context, name.clone(), folder.clone())
-        })
-        .await
-        .unwrap();
+        };
+        subscription.run(handler).await
+    };
+    let report = report.unwrap();
     let report_json = serde_json::json!({
         "completed": report.completed, "released": report.released,
         "redelivered": report.redelivered, "stale_refused": report.stale_refused,
         "leases_lost": report.leases_lost, "unanswered": report.unanswered,
     });
     std::fs::write(report_of(&plan), report_json.to_string()).unwrap();
+}
+
+/// Records when the job began and ended, each with one write: SIGKILL loses none of them.
+async fn record(job: Job<Bytes>, file: Arc<File>) -> Result<(), JobFailure> {
+    let number = String::from_utf8_lossy(&job.payload).into_owned();
+    let write = |what: &str| {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        (&*file).write_all(format!("{what} {number} {at}\n").as_bytes()).unwrap();
+    };
+    write("began");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    write("ended");
+    Ok(())
 }
 
 async fn work(

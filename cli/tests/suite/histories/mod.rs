@@ -1,0 +1,81 @@
+//! What workers did with jobs that have keys, over crashes of workers and publishers: recorded by
+//! the workers themselves, and judged afterwards by the record alone.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
+
+mod checker;
+
+use longshore::{Backoff, Path, new_job};
+
+use crate::common::eventually;
+use crate::common::harness::Harness;
+use crate::common::long;
+use crate::common::worker::{QUEUE, WorkerProcess, recorded_lines};
+use checker::{Run, check_order, check_shares, runs_of};
+
+/// The tenants' weights; each tenant has a tenth of the keys.
+const WEIGHTS: [u64; 10] = [1, 1, 2, 2, 3, 3, 4, 4, 5, 5];
+const WORKERS: usize = 3;
+const CONCURRENCY: usize = 16;
+const PREFETCH: usize = 4;
+
+struct Sizes {
+    jobs: u64,
+    keys: u64,
+    worker_kills: u64,
+    publisher_kills: u64,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_and_shares_hold_over_crashes() {
+    let sizes = match long() {
+        true => Sizes { jobs: 100_000, keys: 1_000, worker_kills: 40, publisher_kills: 10 },
+        false => Sizes { jobs: 6_000, keys: 1_000, worker_kills: 2, publisher_kills: 2 },
+    };
+    let mut harness = Harness::start().await;
+    let tenant_of = |job: u64| (job % WEIGHTS.len() as u64) as usize;
+    // Half of the jobs have no order key: crashes block keys for up to 30 s, and each tenant needs
+    // a job that could run.
+    let has_order = |job: u64| (job / sizes.keys).is_multiple_of(2);
+    let jobs = (0..sizes.jobs).map(|n| {
+        let tenant = tenant_of(n);
+        let mut job = new_job(Path::new(QUEUE).unwrap(), n.to_string());
+        job.options.backoff = Some(Backoff::Fixed(10));
+        let job = job.fair_key(format!("tenant-{tenant}"), WEIGHTS[tenant] as u16);
+        if has_order(n) { job.order_key(format!("key-{}", n % sizes.keys)) } else { job }
+    });
+    harness.enqueue(jobs.collect()).await;
+
+    let mut started = 0;
+    let mut start = |harness: &Harness| {
+        started += 1;
+        WorkerProcess::start_recording(harness, &format!("worker-{started}"), CONCURRENCY, PREFETCH)
+    };
+    let mut workers: Vec<WorkerProcess> = (0..WORKERS).map(|_| start(&harness)).collect();
+    let kills = sizes.worker_kills + sizes.publisher_kills;
+    for kill in 0..kills {
+        let enough = sizes.jobs * (kill + 1) / (kills + 2);
+        let has_enough = || async { harness.stat(QUEUE).await.completed >= enough };
+        eventually("jobs have completed since the last crash", has_enough).await;
+        if kill % kills.div_ceil(sizes.publisher_kills) == 0 {
+            harness.kill_publisher();
+            harness.restart_publisher();
+        } else {
+            let worker = kill as usize % WORKERS;
+            workers[worker].kill();
+            workers[worker] = start(&harness);
+        }
+    }
+    let all = || async { harness.stat(QUEUE).await.completed == sizes.jobs };
+    eventually("all jobs have completed", all).await;
+    for worker in &mut workers {
+        worker.stop().await;
+    }
+
+    let runs: Vec<Run> = recorded_lines(&harness).iter().flat_map(|lines| runs_of(lines)).collect();
+    // A job without a key has an order of its own.
+    let key_of = |job| if has_order(job) { job % sizes.keys } else { sizes.keys + job };
+    check_order(&runs, sizes.jobs, key_of).unwrap();
+    // So many of its jobs have no order key that it had work until then.
+    let some = sizes.jobs / WEIGHTS.len() as u64 * 2 / 5;
+    check_shares(&runs, (some, 0.1), &WEIGHTS, tenant_of).unwrap();
+}
