@@ -61,6 +61,8 @@ pub const REASON_BYTES_MAX: usize = 1_024;
 pub const SUBSCRIPTIONS_MAX: usize = 1_024;
 /// Most credits that one subscription may have at one publisher.
 pub const CREDITS_MAX: u32 = 65_536;
+/// Most handlers of one worker.
+pub const HANDLERS_MAX: u32 = 65_536;
 /// Most paths in one resolver request; the client splits larger ones.
 pub const RESOLVER_BATCH_PATHS_MAX: usize = 100_000;
 /// Most text of paths in one request of a resolver client, in bytes; it splits larger batches.

@@ -170,7 +170,8 @@ async fn subscribed(
     let sources = Sources::one(Glob::new("/jobs/**")?);
     let mut out = FrameWriter::new();
     ToPublisher::Attach(Attach::default()).encode(&mut out);
-    ToPublisher::Subscribe(Subscribe { subscription: 1, sources }).encode(&mut out);
+    ToPublisher::Subscribe(Subscribe { subscription: 1, sources, handlers: 1_000 })
+        .encode(&mut out);
     ToPublisher::Credit(Credit { subscription: 1, count: CREDIT }).encode(&mut out);
     sender.send(out.finish())?;
     loop {

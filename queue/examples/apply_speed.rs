@@ -124,6 +124,7 @@ impl Run {
             link: WORKER,
             subscription: 1,
             sources: Sources::one(pattern),
+            handlers: 1_000,
         });
         Ok(run)
     }

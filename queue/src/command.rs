@@ -65,6 +65,8 @@ pub enum Command {
         subscription: u32,
         /// The queues, and the order in which they are served.
         sources: Sources,
+        /// The worker's handlers.
+        handlers: u32,
     },
     /// Ends a subscription.
     Unsubscribe {
@@ -310,10 +312,11 @@ impl Command {
                 work.encode(&mut out);
             }
             Command::LinkLost { link } => link.encode(&mut out),
-            Command::Subscribe { link, subscription, sources } => {
+            Command::Subscribe { link, subscription, sources, handlers } => {
                 link.encode(&mut out);
                 out.u64(u64::from(*subscription));
                 sources.encode(&mut out);
+                out.u64(u64::from(*handlers));
             }
             Command::Unsubscribe { link, subscription } => {
                 link.encode(&mut out);
@@ -406,6 +409,7 @@ impl Command {
                 link: LinkId::decode(r)?,
                 subscription: r.u32()?,
                 sources: Sources::decode(r)?,
+                handlers: r.u32()?,
             },
             kind::UNSUBSCRIBE => {
                 Command::Unsubscribe { link: LinkId::decode(r)?, subscription: r.u32()? }

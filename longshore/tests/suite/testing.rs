@@ -402,3 +402,42 @@ async fn a_stopped_or_dropped_system_leaves_nothing_behind() -> anyhow::Result<(
     within(ended).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn jobs_with_an_order_key_go_to_free_handlers_only() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    for key in ["a", "b", "c"] {
+        enqueue(&system, job("/mail", key).order_key(key)).await?;
+    }
+    let (begin, mut begins) = mpsc::unbounded_channel();
+    let release = Arc::new(tokio::sync::Notify::new());
+    let worker = || {
+        let (begin, release) = (begin.clone(), release.clone());
+        let worker = system.worker().durable_subscribe("/mail").concurrency(1).prefetch(8);
+        let handle = worker.shutdown_handle();
+        let run = tokio::spawn(worker.run(move |job: Job<String>, _: JobContext| {
+            let (begin, release) = (begin.clone(), release.clone());
+            async move {
+                let is_first = job.payload == "a";
+                begin.send(job.payload).ok();
+                if is_first {
+                    release.notified().await;
+                }
+                Ok(())
+            }
+        }));
+        (handle, run)
+    };
+    let (first, first_run) = worker();
+    assert_eq!(within(begins.recv()).await?.as_deref(), Some("a"));
+    // The first worker has credit for all of them, and one handler, which is in use.
+    let (second, second_run) = worker();
+    assert_eq!(within(begins.recv()).await?.as_deref(), Some("b"));
+    assert_eq!(within(begins.recv()).await?.as_deref(), Some("c"));
+    release.notify_one();
+    first.drain();
+    second.drain();
+    within(first_run).await???;
+    within(second_run).await???;
+    Ok(())
+}

@@ -434,6 +434,12 @@ fn reports_of_workers_out_of_range_are_refused() {
         (CHECKPOINT, &[9, 0, 0], "invalid checkpoint number 0; the first is 1 at byte 1"),
         (SUBSCRIBE, &[1, 0, 0], "invalid subscription without a pattern at byte 2"),
         (SUBSCRIBE, &[1, 0, 65], "patterns of a subscription at byte 2 is 65; the limit is 64"),
+        (SUBSCRIBE, b"\x01\0\x01\x02/a\x01\0", "invalid subscription without a handler at byte 7"),
+        (
+            SUBSCRIBE,
+            b"\x01\0\x01\x02/a\x01\x81\x80\x04",
+            "handlers at byte 7 is 65537; the limit is 65536",
+        ),
     ] {
         assert_eq!(read(tag, body), Err(error.to_owned()));
     }

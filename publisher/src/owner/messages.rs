@@ -39,6 +39,7 @@ impl Owner {
                 link,
                 subscription: subscribe.subscription,
                 sources: subscribe.sources,
+                handlers: subscribe.handlers,
             },
             ToPublisher::Unsubscribe(subscription) => Command::Unsubscribe { link, subscription },
             ToPublisher::Started(started) => {

@@ -213,7 +213,7 @@ mod tests {
                 resume: Tokens::default(),
             },
             Command::Enqueue { link: GONE, batch },
-            Command::Subscribe { link: GONE, subscription, sources },
+            Command::Subscribe { link: GONE, subscription, sources, handlers: 1_000 },
             Command::Credit { link: GONE, subscription, count: 1 },
         ] {
             owner.store.submit(now, command).unwrap();

@@ -105,7 +105,7 @@ async fn acts_refusals_and_changes_of_rules_are_recorded_without_contents() {
     let mut client = Client::attach(&running, Role::Worker, 2).await;
     client.enqueue([job_in("/jobs/b", 4, 4)]).await;
     let sources = Sources::one(glob("/jobs/b"));
-    client.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
+    client.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources, handlers: 1_000 }));
     let refused = |message| matches!(message, FromPublisher::SubscribeRefused { .. }).then_some(());
     client.until(refused).await;
     let b = Selection::Matching(Filter::of(glob("/jobs/b")));

@@ -75,7 +75,11 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
         }
         Action::Work => {
             let sources = Sources::one(a());
-            client.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
+            client.send(&ToPublisher::Subscribe(Subscribe {
+                subscription: 1,
+                sources,
+                handlers: 1_000,
+            }));
             client.credit(1);
             let got = client.until(|message| match message {
                 FromPublisher::Deliver(jobs) => Some(Some(jobs.jobs[0].token)),
@@ -267,7 +271,7 @@ async fn patterns_show_and_take_only_what_the_client_may() {
     // A subscription to all queues takes the jobs of one; and of both once it may.
     let sources =
         Sources { patterns: vec![Source { pattern: glob("/**"), weight: 1 }], ..sources() };
-    client.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
+    client.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources, handlers: 1_000 }));
     client.credit(10);
     assert_eq!(client.delivered_for_a_while().await.len(), 2);
     control.replace(policy(&[(true, &rights, &["/jobs/b", "/jobs/a"])]), None);

@@ -76,9 +76,14 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         ),
         (Command::LinkLost { link }, 3, "ac02"),
         (
-            Command::Subscribe { link, subscription: 1, sources: Sources::one(glob("/q/*")) },
+            Command::Subscribe {
+                link,
+                subscription: 1,
+                sources: Sources::one(glob("/q/*")),
+                handlers: 16,
+            },
             4,
-            "ac02010001042f712f2a01",
+            "ac02010001042f712f2a0110",
         ),
         (Command::Unsubscribe { link, subscription: 1 }, 5, "ac0201"),
         (Command::Credit { link, subscription: 1, count: 500 }, 6, "ac0201f403"),

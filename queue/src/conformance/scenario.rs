@@ -268,7 +268,13 @@ impl StoreScenario {
     /// A worker with that many credits.
     pub(super) async fn worker(&mut self, name: &str, sources: Sources, credits: u32) -> Client {
         let worker = self.attach(Role::Worker, name, &[]).await.0;
-        self.submit(Command::Subscribe { link: worker.link, subscription: 1, sources }).await;
+        self.submit(Command::Subscribe {
+            link: worker.link,
+            subscription: 1,
+            sources,
+            handlers: 1_000,
+        })
+        .await;
         self.credit(worker, credits).await;
         worker
     }

@@ -33,6 +33,8 @@ pub(super) struct Subscription {
     pub(super) number: u32,
     pub(super) group: u32,
     pub(super) credit: u32,
+    /// It waits for a free handler, among the parked ones of its session. Not in snapshots.
+    pub(super) is_parked: bool,
     /// Its neighbours among its group's waiting subscriptions.
     pub(super) before: u32,
     pub(super) after: u32,
@@ -63,7 +65,7 @@ pub(super) struct SubscriptionGroup {
     pub(super) lanes: Lanes,
     /// Ready jobs of all these queues, paused ones excluded.
     pub(super) ready: u64,
-    /// Subscriptions with credit, in the order of their turns.
+    /// Subscriptions with credit that are not parked, in the order of their turns.
     pub(super) waiting: TurnQueue,
     /// Credits of all its subscriptions.
     pub(super) credits: u64,
@@ -155,6 +157,8 @@ pub(super) struct Dispatch {
     queued_groups: Vec<u32>,
     /// Groups with jobs and credits whose next job has expired: the next command serves them, too.
     pub(super) stalled: BTreeSet<u32>,
+    /// Sessions with parked subscriptions that may have a free handler. Empty between commands.
+    pub(super) freed: Vec<u32>,
     /// How many jobs this command may still expire instead of delivering them.
     may_expire: usize,
 }
@@ -168,7 +172,7 @@ impl Dispatch {
 
     /// True between commands: nothing is left to update or serve.
     pub(super) fn is_settled(&self) -> bool {
-        self.changed_queues.is_empty() && self.queued_groups.is_empty()
+        self.changed_queues.is_empty() && self.queued_groups.is_empty() && self.freed.is_empty()
     }
 }
 
@@ -203,6 +207,7 @@ impl State {
         for group in std::mem::take(&mut self.dispatch.stalled) {
             self.queue_group(group);
         }
+        self.serve_parked(out);
         let mut queued_groups = std::mem::take(&mut self.dispatch.queued_groups);
         for &group in &queued_groups {
             self.serve(group, out);
@@ -260,7 +265,7 @@ impl State {
         }
     }
 
-    fn serve(&mut self, group: u32, out: &mut Outcomes) {
+    pub(super) fn serve(&mut self, group: u32, out: &mut Outcomes) {
         let g = &self.dispatch.groups[group];
         let jobs = g.ready.min(g.credits);
         let share =
@@ -287,15 +292,17 @@ impl State {
         }
     }
 
-    /// Delivers up to `share` jobs to the subscription at the front. False if none was left.
+    /// Delivers up to `share` jobs to the subscription at the front, or parks it if the next one
+    /// needs a free handler. False if no job was left.
     fn take_turn(&mut self, group: u32, subscription: u32, share: u64, out: &mut Outcomes) -> bool {
         let credit = self.dispatch.subscriptions[subscription].credit;
         let most_jobs = share.min(u64::from(credit)).min(self.delivery_budget) as u32;
-        let mut delivered = 0;
-        while delivered < most_jobs {
+        let (mut delivered, mut is_held_back) = (0, false);
+        while delivered < most_jobs && !is_held_back {
             let Some(next) = self.dispatch.groups[group].lanes.next() else { break };
             let most = next.most.min(most_jobs - delivered);
-            let run = self.take_run(next.queue, next.bound, subscription, most, out);
+            let run;
+            (run, is_held_back) = self.take_run(next.queue, next.bound, subscription, most, out);
             if run > 0 {
                 self.dispatch.groups[group].lanes.charge(&next);
             }
@@ -305,7 +312,7 @@ impl State {
                 break;
             }
         }
-        if delivered == 0 {
+        if delivered == 0 && !is_held_back {
             return false;
         }
         self.debit_delivery_budget(delivered);
@@ -319,14 +326,17 @@ impl State {
         g.waiting.unlink(&mut self.dispatch.subscriptions, subscription);
         if spent {
             g.unnotified.insert(subscription);
+        } else if is_held_back {
+            self.park(subscription);
         } else {
             g.waiting.push_back(&mut self.dispatch.subscriptions, subscription);
         }
         true
     }
 
-    /// Delivers jobs of one queue while they precede every other queue's. Expired jobs expire
-    /// instead, up to the command's limit: then the group is stalled.
+    /// Delivers jobs of one queue while they precede every other queue's, until one needs a free
+    /// handler: returns their number, and whether that is so. Expired jobs expire instead, up to
+    /// the command's limit: then the group is stalled.
     fn take_run(
         &mut self,
         queue: u32,
@@ -334,7 +344,7 @@ impl State {
         subscription: u32,
         most: u32,
         out: &mut Outcomes,
-    ) -> u32 {
+    ) -> (u32, bool) {
         let (mut delivered, mut has_expired) = (0, false);
         while delivered < most {
             let Some((head, slot)) = self.next_ready(queue) else { break };
@@ -353,9 +363,12 @@ impl State {
                 has_expired = true;
                 continue;
             }
+            if self.waits_for_handler(slot, subscription) {
+                return (delivered, true);
+            }
             self.deliver_job(slot, subscription, out);
             delivered += 1;
         }
-        delivered
+        (delivered, false)
     }
 }

@@ -408,6 +408,16 @@ impl State {
             }
         }
         ensure!(of_links == self.dispatch.subscriptions.len(), "subscriptions without a link");
+        let (mut parked, mut are_parked) = (BTreeSet::new(), 0);
+        for (number, session) in self.sessions.table.iter() {
+            for &index in &session.parked {
+                let s = self.dispatch.subscriptions.get(index);
+                let is_own = s.is_some_and(|s| s.session == number && s.is_parked);
+                ensure!(is_own && parked.insert(index), "another's parked subscription");
+                let is_busy = session.lease_count >= session.handlers;
+                ensure!(is_busy, "a subscription is parked, and a handler is free");
+            }
+        }
         for (number, group) in self.dispatch.groups.iter() {
             let sources = &group.sources;
             let texts = sources.sources.patterns.iter().map(|source| source.pattern.as_str());
@@ -432,7 +442,10 @@ impl State {
                 ensure!(*work == sources.within, "{pattern}: a subscription has other rights");
                 credits += u64::from(s.credit);
                 let turns = turns.iter().filter(|&&waiting| waiting == index).count();
-                ensure!(turns == usize::from(s.credit > 0), "{pattern}: {turns} turns for one");
+                are_parked += usize::from(s.is_parked);
+                let has_turn = s.credit > 0 && !s.is_parked;
+                ensure!(turns == usize::from(has_turn), "{pattern}: {turns} turns for one");
+                ensure!(!s.is_parked || s.credit > 0, "{pattern}: one is parked without credit");
                 let is_unnotified = group.unnotified.contains(&index);
                 ensure!(
                     !is_unnotified || s.credit == 0,
@@ -465,7 +478,7 @@ impl State {
             }
             ensure!(jobs == group.ready, "{pattern}: ready jobs differ");
             let is_stalled = self.dispatch.stalled.contains(&number);
-            let both_wait = jobs > 0 && credits > 0;
+            let both_wait = jobs > 0 && !turns.is_empty();
             let may_wait = is_stalled || both_wait && self.delivery_budget == 0;
             ensure!(both_wait == may_wait, "{pattern}: jobs and credits wait for each other");
             let next = group.lanes.next().and_then(|next| self.next_ready(next.queue));
@@ -475,6 +488,7 @@ impl State {
             ensure!(group.lanes.heads().eq(&heads), "{pattern}: heads differ");
             ensure!(group.lanes.balances_are_valid(), "{pattern}: balances do not add up to 0");
         }
+        ensure!(are_parked == parked.len(), "parked subscriptions differ");
         Ok(())
     }
 

@@ -28,6 +28,7 @@ mod enqueue;
 mod events;
 mod expiry;
 mod fair;
+mod free_handlers;
 mod history;
 mod id_key;
 mod idempotency;
@@ -201,8 +202,8 @@ impl State {
             }
             Command::Permit { link, work } => self.permit(*link, work.as_ref()),
             Command::LinkLost { link } => self.link_lost(*link),
-            Command::Subscribe { link, subscription, sources } => {
-                self.subscribe(*link, *subscription, sources, out);
+            Command::Subscribe { link, subscription, sources, handlers } => {
+                self.subscribe(*link, *subscription, (sources, *handlers), out);
             }
             Command::Unsubscribe { link, subscription } => self.unsubscribe(*link, *subscription),
             Command::Credit { link, subscription, count } => {

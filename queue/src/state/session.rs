@@ -30,6 +30,11 @@ pub(super) struct Session {
     pub(super) lease_count: u32,
     /// Credits of all its subscriptions.
     pub(super) credits: u32,
+    /// Its worker's handlers, by the latest subscription: jobs that need a free one are delivered
+    /// while it has fewer leases.
+    pub(super) handlers: u32,
+    /// Subscriptions with credit that wait for a free handler, in the order of their turns.
+    pub(super) parked: VecDeque<u32>,
     /// The number of the next batch of jobs.
     pub(super) next_batch: u64,
     pub(super) batches: RetainedAnswers<EnqueueOutcome>,
@@ -55,6 +60,8 @@ impl Session {
             leases: List::default(),
             lease_count: 0,
             credits: 0,
+            handlers: 0,
+            parked: VecDeque::new(),
             next_batch: 1,
             batches: RetainedAnswers::default(),
             next_settle: 1,

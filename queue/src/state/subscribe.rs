@@ -16,7 +16,7 @@ impl State {
         &mut self,
         link: LinkId,
         number: u32,
-        sources: &Sources,
+        (sources, handlers): (&Sources, u32),
         out: &mut Outcomes,
     ) {
         let most = self.rules.subscriptions_per_link;
@@ -33,9 +33,19 @@ impl State {
             return;
         }
         let session = up.session;
+        self.sessions.table[session].handlers = handlers;
+        self.free_handler(session);
         let group = self.group_of(&self.permitted(session, sources));
-        let (before, after) = (NONE, NONE);
-        let subscription = Subscription { link, session, number, group, credit: 0, before, after };
+        let subscription = Subscription {
+            link,
+            session,
+            number,
+            group,
+            credit: 0,
+            is_parked: false,
+            before: NONE,
+            after: NONE,
+        };
         let index = self.dispatch.subscriptions.insert(subscription);
         let g = &mut self.dispatch.groups[group];
         g.subscriptions += 1;
@@ -142,8 +152,12 @@ impl State {
         let g = &mut self.dispatch.groups[group];
         g.credits -= u64::from(count);
         if left == 0 {
-            g.waiting.unlink(&mut self.dispatch.subscriptions, index);
             g.unnotified.insert(index);
+            if self.dispatch.subscriptions[index].is_parked {
+                self.forget_parked(index);
+            } else {
+                g.waiting.unlink(&mut self.dispatch.subscriptions, index);
+            }
             self.queue_group(group);
         }
     }

@@ -316,9 +316,10 @@ impl State {
             Substate::Running => {
                 q.running.unlink(&mut self.rows, Links::Queue, slot);
                 self.rows.remove_token(slot);
-                let session = &mut self.sessions.table[session];
-                session.leases.unlink(&mut self.rows, Links::Main, slot);
-                session.lease_count -= 1;
+                let s = &mut self.sessions.table[session];
+                s.leases.unlink(&mut self.rows, Links::Main, slot);
+                s.lease_count -= 1;
+                self.free_handler(session);
                 let row = &mut self.rows[slot];
                 row.delivered = row.running_ms(self.now.mono_ms) as u32;
                 row.session = NONE;

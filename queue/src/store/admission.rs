@@ -223,7 +223,7 @@ mod tests {
             resume,
         });
         let sources = longshore_protocol::messages::work::Sources::one("/**".parse().unwrap());
-        apply(Command::Subscribe { link: LINK, subscription: 1, sources });
+        apply(Command::Subscribe { link: LINK, subscription: 1, sources, handlers: 1_000 });
         apply(Command::Credit { link: LINK, subscription: 1, count: 3 });
         apply(Command::Enqueue {
             link: LINK,

@@ -80,7 +80,12 @@ fn worker(store: &mut Store, now: Now, number: LinkId, session: u8, credits: u32
     store
         .submit(
             now,
-            Command::Subscribe { link: number, subscription: 1, sources: Sources::one(pattern) },
+            Command::Subscribe {
+                link: number,
+                subscription: 1,
+                sources: Sources::one(pattern),
+                handlers: 1_000,
+            },
         )
         .unwrap();
     store.submit(now, Command::Credit { link: number, subscription: 1, count: credits }).unwrap();

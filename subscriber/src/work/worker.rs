@@ -255,7 +255,8 @@ impl<L, J> Subscription<L, J> {
     /// Sets how many jobs are held beside the running ones, so that a handler that returns finds
     /// the next job at once; `concurrency` by default. Use thousands for throughput, and 0 where
     /// jobs are long and should wait where any worker can take them. Jobs run in the order of their
-    /// arrival: a more urgent job that arrives later does not overtake them.
+    /// arrival: a more urgent job that arrives later does not overtake them. Jobs with an order key
+    /// are not prefetched: they come only while a handler is free.
     pub fn prefetch(mut self, jobs: usize) -> Subscription<L, J> {
         self.settings.prefetch = Some(jobs);
         self
@@ -409,7 +410,7 @@ impl<L> Subscription<L> {
         let below = |cap: &usize| *cap < concurrency;
         let mut limits = settings.limits;
         limits.iter_mut().for_each(|limits| limits.cap = limits.cap.filter(below));
-        let subscriptions = subscribes(&sources, &limits);
+        let subscriptions = subscribes(&sources, &limits, concurrency);
         let patterns = sources.patterns.iter().map(|source| source.pattern.clone());
         let limits = patterns.zip(limits).collect();
         let session = WorkerSession::new(concurrency, bound, limits, rand::random());

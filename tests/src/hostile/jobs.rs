@@ -68,7 +68,8 @@ impl Peer {
         path: &str,
     ) -> Result<Token, Surprise> {
         let sources = Sources::one(glob(path)?);
-        let subscribe = ToPublisher::Subscribe(Subscribe { subscription, sources });
+        let subscribe =
+            ToPublisher::Subscribe(Subscribe { subscription, sources, handlers: 1_000 });
         self.tell_publisher(&subscribe).await?;
         self.tell_publisher(&ToPublisher::Credit(Credit { subscription, count: 1 })).await?;
         let token = self

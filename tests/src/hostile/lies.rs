@@ -102,7 +102,7 @@ pub(super) async fn queues_of_others(attacker: &Attacker) -> Outcome {
         let forbidden = EnqueueOutcome::Refused(Refusal::Forbidden);
         expect(outcome == Ok(vec![forbidden]), || format!("a job is {outcome:?}"))?;
         let sources = Sources::one(glob(OTHERS)?);
-        let subscribe = Subscribe { subscription: 3, sources };
+        let subscribe = Subscribe { subscription: 3, sources, handlers: 1_000 };
         link.tell_publisher(&ToPublisher::Subscribe(subscribe)).await?;
         refused_subscription(&mut link, 3).await?;
         let query = JobsQuery { filter: everything()?, cursor: 0, limit: 10, full: true };

@@ -122,7 +122,10 @@ fn subscription(number: u32, patterns: usize) -> Vec<u8> {
     let patterns =
         (0..patterns).filter_map(|n| Some(Source { pattern: pattern(n).ok()?, weight: 1 }));
     let sources = Sources { order: Order::Age, patterns: patterns.collect() };
-    framed(|out| ToPublisher::Subscribe(Subscribe { subscription: number, sources }).encode(out))
+    framed(|out| {
+        ToPublisher::Subscribe(Subscribe { subscription: number, sources, handlers: 1_000 })
+            .encode(out)
+    })
 }
 
 pub(super) fn glob(text: &str) -> Result<Glob, Surprise> {

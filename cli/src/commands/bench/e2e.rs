@@ -26,7 +26,12 @@ pub(crate) async fn measure(
     let before = system.stats().await?;
     let path = system.path.to_string();
     let (jobs_text, size_text) = (jobs.to_string(), size.to_string());
-    let (concurrency, prefetch) = (CONCURRENCY.to_string(), PREFETCH.to_string());
+    // Jobs with order keys are not prefetched: as many handlers hold them.
+    let (concurrency, prefetch) = match keys.order_keys {
+        0 => (CONCURRENCY, PREFETCH),
+        _ => (CONCURRENCY + PREFETCH, 0),
+    };
+    let (concurrency, prefetch) = (concurrency.to_string(), prefetch.to_string());
     let mut worker = system
         .start_process(
             "the worker",

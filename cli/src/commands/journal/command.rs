@@ -35,9 +35,14 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
             ("permit", json!({ "link": link.0, "work": work.as_ref().map(path_set) }))
         }
         Command::LinkLost { link } => ("link_lost", json!({ "link": link.0 })),
-        Command::Subscribe { link, subscription, sources } => (
+        Command::Subscribe { link, subscription, sources, handlers } => (
             "subscribe",
-            json!({ "link": link.0, "subscription": subscription, "sources": debug(sources) }),
+            json!({
+                "link": link.0,
+                "subscription": subscription,
+                "sources": debug(sources),
+                "handlers": handlers,
+            }),
         ),
         Command::Unsubscribe { link, subscription } => {
             ("unsubscribe", json!({ "link": link.0, "subscription": subscription }))

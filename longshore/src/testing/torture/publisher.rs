@@ -135,7 +135,12 @@ impl Publisher {
         let (link, attached) = self.attach(Role::Worker, worker.session, resume)?;
         (worker.link, worker.next_settle) = (Some(link), attached.next_settle);
         let sources = Sources::one(Glob::everything());
-        self.submit(Command::Subscribe { link, subscription: SUBSCRIPTION, sources })?;
+        self.submit(Command::Subscribe {
+            link,
+            subscription: SUBSCRIPTION,
+            sources,
+            handlers: 1_000,
+        })?;
         Ok(attached.gone.0)
     }
 

@@ -5,7 +5,7 @@ use crate::fields::{codes, fields};
 use crate::frame::FrameWriter;
 use crate::glob::Glob;
 use crate::id::Token;
-use crate::limits::{CREDITS_MAX, SOURCES_MAX, TOKENS_MAX};
+use crate::limits::{CREDITS_MAX, HANDLERS_MAX, SOURCES_MAX, TOKENS_MAX};
 
 fields! {
     /// A subscription of a worker to queues.
@@ -14,6 +14,9 @@ fields! {
         pub subscription: u32,
         /// The queues and their order.
         pub sources: Sources,
+        /// The worker's handlers, at least one: a job that needs a free handler is delivered only
+        /// while the session has fewer leases than this.
+        pub handlers: u32 = read_by(handlers),
     }
 
     /// The queues of a subscription and their order: existing and future ones.
@@ -91,6 +94,16 @@ pub struct Tokens(pub Vec<Token>);
 fn credits(r: &mut Reader) -> Result<u32, WireError> {
     let (offset, count) = (r.offset(), r.u32()?);
     check_limit(offset, "credits", count as usize, CREDITS_MAX as usize).map(|()| count)
+}
+
+fn handlers(r: &mut Reader) -> Result<u32, WireError> {
+    let (offset, none) = (r.offset(), r.invalid("subscription without a handler"));
+    match r.u32()? {
+        0 => Err(none),
+        count => {
+            check_limit(offset, "handlers", count as usize, HANDLERS_MAX as usize).map(|()| count)
+        }
+    }
 }
 
 fn patterns(r: &mut Reader) -> Result<Vec<Source>, WireError> {

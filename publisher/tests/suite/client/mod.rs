@@ -182,7 +182,7 @@ impl Client {
 
     pub(crate) fn subscribe_with(&self, credits: u32) {
         let sources = Sources::one(glob("/jobs/**"));
-        self.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources }));
+        self.send(&ToPublisher::Subscribe(Subscribe { subscription: 1, sources, handlers: 1_000 }));
         self.credit(credits);
     }
 

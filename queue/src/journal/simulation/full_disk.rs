@@ -358,7 +358,12 @@ impl FullDiskScenario {
     fn work_off(&mut self) {
         self.link_up(WORKER, Role::Worker);
         let sources = Sources::one(QUEUE.parse().expect("a pattern"));
-        self.submit(Command::Subscribe { link: WORKER, subscription: SUBSCRIPTION, sources });
+        self.submit(Command::Subscribe {
+            link: WORKER,
+            subscription: SUBSCRIPTION,
+            sources,
+            handlers: 1_000,
+        });
         let count = self.config.credits;
         self.submit(Command::Credit { link: WORKER, subscription: SUBSCRIPTION, count });
         let (mut ended, mut since) = (0, self.now.mono_ms);

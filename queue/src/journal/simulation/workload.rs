@@ -67,7 +67,10 @@ impl SimulationHarness {
         if role == Role::Worker {
             let sources = Sources::one("/**".parse().expect("a pattern"));
             let subscription = SUBSCRIPTIONS[0];
-            run.store.submit(self.now, Command::Subscribe { link, subscription, sources })?;
+            run.store.submit(
+                self.now,
+                Command::Subscribe { link, subscription, sources, handlers: 2 },
+            )?;
         }
         Ok(())
     }
@@ -203,7 +206,9 @@ impl SimulationHarness {
         };
         let patterns = [("/c", 1), ("/a/**", 3)].map(source).into();
         let sources = Sources { order, patterns };
-        run.store.submit(self.now, Command::Subscribe { link, subscription, sources }).map(drop)
+        run.store
+            .submit(self.now, Command::Subscribe { link, subscription, sources, handlers: 2 })
+            .map(drop)
     }
 
     pub(super) fn settle(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {

@@ -134,6 +134,7 @@ impl State {
             if !is_list(&session.leases)
                 || !self.names.is_known(session.name)
                 || session.lost.values().any(|&queue| queue >= queues)
+                || !session.parked.iter().all(is_subscription)
             {
                 return inconsistent("a session");
             }

@@ -15,6 +15,10 @@ impl State {
         for (number, group) in self.dispatch.groups.iter() {
             self.dispatch.by_sources.insert(group.sources.clone(), number);
         }
+        let parked = self.sessions.table.iter().flat_map(|(_, session)| &session.parked);
+        for &index in parked {
+            self.dispatch.subscriptions[index].is_parked = true;
+        }
         for (_, subscription) in self.dispatch.subscriptions.iter() {
             let group = &mut self.dispatch.groups[subscription.group];
             group.subscriptions += 1;
@@ -27,8 +31,8 @@ impl State {
         }
         // Nothing else makes jobs and credits wait for each other.
         let groups = self.dispatch.groups.iter();
-        let stalled = groups
-            .filter(|(_, group)| self.delivery_budget > 0 && group.ready > 0 && group.credits > 0);
+        let both_wait = |group: &SubscriptionGroup| group.ready > 0 && group.waiting.count > 0;
+        let stalled = groups.filter(|(_, group)| self.delivery_budget > 0 && both_wait(group));
         self.dispatch.stalled = stalled.map(|(number, _)| number).collect();
     }
 }
@@ -52,6 +56,7 @@ impl Decode for Subscription {
             number: r.u32()?,
             group: r.u32()?,
             credit: r.u32()?,
+            is_parked: false,
             before: index(r)?,
             after: index(r)?,
         })

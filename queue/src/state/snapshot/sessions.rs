@@ -40,6 +40,11 @@ impl Encode for Session {
         out.string(&self.identity);
         self.work.as_deref().cloned().encode(out);
         self.leases.encode(out);
+        out.u64(u64::from(self.handlers));
+        out.u64(self.parked.len() as u64);
+        for &subscription in &self.parked {
+            out.u64(u64::from(subscription));
+        }
         out.u64(self.next_batch);
         put_answers(out, &self.batches);
         out.u64(self.next_settle);
@@ -62,6 +67,10 @@ impl Decode for Session {
         session.identity = r.string("identity", CLIENT_IDENTITY_BYTES_MAX)?.into();
         session.work = r.option::<PathSet>()?.map(Arc::new);
         session.leases = List::decode(r)?;
+        session.handlers = r.u32()?;
+        for _ in 0..r.count("parked subscriptions", usize::MAX, 1)? {
+            session.parked.push_back(r.u32()?);
+        }
         session.next_batch = r.u64()?;
         session.batches = answers(r, BATCH_JOBS_MAX)?;
         session.next_settle = r.u64()?;

@@ -76,7 +76,7 @@ fn overlapping_groups_take_turns_in_any_order() {
         [("strict", three(Order::Strict)), ("weighted", three(Order::Weighted)), ("plain", plain)]
     {
         let link = scenario.link(name);
-        scenario.apply(Command::Subscribe { link, subscription: 1, sources });
+        scenario.apply(Command::Subscribe { link, subscription: 1, sources, handlers: 1_000 });
         scenario.credit(link, 1, 300);
     }
     let producer = scenario.link("producer");

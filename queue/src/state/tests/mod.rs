@@ -2,6 +2,7 @@
 //! malformed snapshots.
 
 mod fairness;
+mod free_handlers;
 mod hashing;
 mod model;
 mod scenario;

@@ -136,12 +136,19 @@ impl StateScenario {
     }
 
     pub(super) fn subscribe(&mut self, link: LinkId, number: u32, pattern: &str) -> Outcomes {
-        let pattern = glob(pattern);
-        self.apply(Command::Subscribe {
-            link,
-            subscription: number,
-            sources: Sources::one(pattern),
-        })
+        self.subscribe_with(link, number, pattern, 1_000)
+    }
+
+    /// Subscribes as a worker with that many handlers.
+    pub(super) fn subscribe_with(
+        &mut self,
+        link: LinkId,
+        number: u32,
+        pattern: &str,
+        handlers: u32,
+    ) -> Outcomes {
+        let sources = Sources::one(glob(pattern));
+        self.apply(Command::Subscribe { link, subscription: number, sources, handlers })
     }
 
     pub(super) fn credit(&mut self, link: LinkId, number: u32, count: u32) -> Vec<Assignment> {

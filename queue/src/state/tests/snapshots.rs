@@ -25,7 +25,7 @@ fn with_all_job_data() -> StateScenario {
     scenario.expire(delivered[4].token, true);
     let link = scenario.link("c");
     let sources = sources(Order::Weighted, &[("/jobs/x", 2), ("/jobs/{x,y}", 1)]);
-    scenario.apply(Command::Subscribe { link, subscription: 1, sources });
+    scenario.apply(Command::Subscribe { link, subscription: 1, sources, handlers: 1_000 });
     scenario.credit(link, 1, 5);
     for pattern in ["/jobs/y*", "/jobs/none"] {
         let (gate, pattern) = (Gate::Delivery, glob(pattern));

@@ -92,7 +92,7 @@ impl FakePublisher {
             gone,
             reconnect_grace_ms: self.grace_ms,
         }));
-        let ToPublisher::Subscribe(Subscribe { subscription: 1, sources }) = link.next().await
+        let ToPublisher::Subscribe(Subscribe { subscription: 1, sources, .. }) = link.next().await
         else {
             panic!("Subscribe comes second")
         };

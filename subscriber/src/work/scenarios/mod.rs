@@ -115,7 +115,7 @@ fn start_worker_on(
         session_id: SessionId([5; 16]),
         link: LinkOptions::default(),
         link_thread: LinkThread::start().unwrap(),
-        subscriptions: subscribes(&take.into_sources().unwrap(), &[]),
+        subscriptions: subscribes(&take.into_sources().unwrap(), &[], limits.concurrency),
         concurrency: limits.concurrency,
         grace: limits.grace,
         cancel_grace: limits.cancel_grace,

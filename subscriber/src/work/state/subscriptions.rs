@@ -4,6 +4,7 @@
 //! others. (All sources in subscriptions of their own would divide the credits into many small
 //! parts, which move with nearly every job, and would lose the publishers' order over all sources.)
 
+use longshore_protocol::limits::HANDLERS_MAX;
 use longshore_protocol::messages::work::{Source, Sources, Subscribe};
 
 use super::credits::SubscriptionBound;
@@ -32,9 +33,15 @@ pub(crate) fn index_of(number: u32) -> u32 {
     number.wrapping_sub(1)
 }
 
-/// The messages that subscribe on a link. `limits` has one for each source, or none. The shared
-/// subscription excludes the capped sources, which a later pattern may match, too.
-pub(crate) fn subscribes(sources: &Sources, limits: &[SourceLimits]) -> Vec<Subscribe> {
+/// The messages that subscribe on a link, for a worker with that many handlers. `limits` has one
+/// for each source, or none. The shared subscription excludes the capped sources, which a later
+/// pattern may match, too.
+pub(crate) fn subscribes(
+    sources: &Sources,
+    limits: &[SourceLimits],
+    handlers: usize,
+) -> Vec<Subscribe> {
+    let handlers = u32::try_from(handlers).unwrap_or(HANDLERS_MAX).min(HANDLERS_MAX);
     let mut shared = sources.clone();
     let mut own = Vec::new();
     for (source, _) in shared.patterns.iter_mut().zip(limits).filter(|(_, l)| l.cap.is_some()) {
@@ -45,7 +52,7 @@ pub(crate) fn subscribes(sources: &Sources, limits: &[SourceLimits]) -> Vec<Subs
     let shared = Some(shared).filter(|shared| shared.patterns.iter().any(is_used));
     let all = (0..).zip([shared].into_iter().chain(own.into_iter().map(Some)));
     all.filter_map(|(index, sources)| {
-        Some(Subscribe { subscription: number_of(index), sources: sources? })
+        Some(Subscribe { subscription: number_of(index), sources: sources?, handlers })
     })
     .collect()
 }
@@ -73,22 +80,22 @@ mod tests {
     fn capped_sources_have_subscriptions_of_their_own() {
         let all = sources(&[3, 5, 1]);
         let mixed = [limits(None, 3), limits(Some(4), 5), limits(None, 1)];
-        let shared = Subscribe { subscription: 1, sources: sources(&[3, 0, 1]) };
+        let shared = Subscribe { subscription: 1, sources: sources(&[3, 0, 1]), handlers: 7 };
         let own = Sources::one("/1".parse().unwrap());
-        let own = Subscribe { subscription: 2, sources: own };
-        assert_eq!(subscribes(&all, &mixed), [shared, own]);
+        let own = Subscribe { subscription: 2, sources: own, handlers: 7 };
+        assert_eq!(subscribes(&all, &mixed, 7), [shared, own]);
         let bound = |most, weight| SubscriptionBound { most, weight };
         assert_eq!(bounds(9, &mixed), [bound(9, 4), bound(4, 5)]);
 
         let none = [limits(None, 3), limits(None, 5), limits(None, 1)];
         for limits in [&none[..], &[]] {
-            let one = Subscribe { subscription: 1, sources: all.clone() };
-            assert_eq!(subscribes(&all, limits), [one], "as before");
+            let one = Subscribe { subscription: 1, sources: all.clone(), handlers: 7 };
+            assert_eq!(subscribes(&all, limits, 7), [one], "as before");
         }
         assert_eq!((bounds(9, &[]), bounds(9, &none)), (vec![bound(9, 1)], vec![bound(9, 9)]));
 
         let capped = [limits(Some(1), 1), limits(Some(20), 2)];
-        let numbers = subscribes(&sources(&[1, 2]), &capped).into_iter().map(|s| s.subscription);
+        let numbers = subscribes(&sources(&[1, 2]), &capped, 7).into_iter().map(|s| s.subscription);
         assert_eq!(numbers.collect::<Vec<_>>(), [2, 3]);
         assert_eq!(bounds(9, &capped), [bound(0, 1), bound(1, 1), bound(9, 2)]);
     }

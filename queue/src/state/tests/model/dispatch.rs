@@ -49,7 +49,7 @@ impl Model {
         &mut self,
         link: LinkId,
         number: u32,
-        sources: &Sources,
+        (sources, handlers): (&Sources, u32),
         to: &mut Expected<'_>,
     ) {
         let Some(session) = self.session_of(link) else { return };
@@ -66,13 +66,16 @@ impl Model {
             Some(reason) => {
                 to.replies.push((link, Reply::SubscribeRefused { subscription: number, reason }));
             }
-            None => self.subscriptions.push(Subscription {
-                link,
-                number,
-                sources: PermittedSources { sources: sources.clone(), within },
-                credit: 0,
-                notified: false,
-            }),
+            None => {
+                self.sessions[session].handlers = handlers as usize;
+                self.subscriptions.push(Subscription {
+                    link,
+                    number,
+                    sources: PermittedSources { sources: sources.clone(), within },
+                    credit: 0,
+                    notified: false,
+                });
+            }
         }
     }
 
@@ -120,9 +123,17 @@ impl Model {
     pub(super) fn dispatch_jobs(&mut self, to: &mut Expected<'_>) {
         let subscriptions = &self.subscriptions;
         self.shares.retain(|shares| subscriptions.iter().any(|s| s.sources == shares.sources));
+        for session in 0..self.sessions.len() {
+            // With several subscriptions, others may still wait once one has got a handler.
+            let link = self.sessions[session].link;
+            let of_session = |s: &&Subscription| Some(s.link) == link && s.credit > 0;
+            let may_remain = self.subscriptions.iter().filter(of_session).count() > 1;
+            self.sessions[session].may_be_parked &= may_remain || !self.has_free_handler(session);
+        }
         let mut delivered = to.actual.assignments.iter();
         let mut expired = 0;
         while let Some(event) = to.next_actual_event() {
+            self.note_parked();
             match event.change {
                 JobChange::Delivered => {
                     let delivered = delivered.next().expect("each delivery has one event");
@@ -146,6 +157,10 @@ impl Model {
             }
         }
         self.settle_turns(to);
+        self.note_parked();
+        for session in 0..self.sessions.len() {
+            self.sessions[session].may_be_parked &= !self.has_free_handler(session);
+        }
         assert!(delivered.next().is_none(), "each delivery has an event");
         assert!(expired as u64 <= self.limits.step_jobs, "{expired} expire in one step");
         for s in self.subscriptions.iter().filter(|s| s.credit > 0) {
@@ -154,13 +169,39 @@ impl Model {
             // for the next command.
             let may_stall = expired_jobs(to) as u64 >= self.limits.step_jobs
                 && self.next_for(&s.sources).iter().any(|job| job.has_expired(self.now));
-            let is_done = waits.is_none() || may_stall || self.delivery_budget == 0;
+            let session = self.session_of(s.link).expect("it is up");
+            let is_parked = self.sessions[session].may_be_parked;
+            let is_done = waits.is_none() || may_stall || is_parked || self.delivery_budget == 0;
             assert!(is_done, "{:?} has credit, and {waits:?} waits", s.sources);
+        }
+    }
+
+    /// A session has fewer leases than its worker has handlers.
+    fn has_free_handler(&self, session: usize) -> bool {
+        let is_own =
+            |job: &&Job| matches!(job.phase, Phase::Running { session: s, .. } if s == session);
+        self.jobs.iter().filter(is_own).count() < self.sessions[session].handlers
+    }
+
+    /// Notes the sessions that wait for a free handler: from then on until one is free, they may
+    /// get no job at all.
+    fn note_parked(&mut self) {
+        let waits = |s: &&Subscription| {
+            let session = self.session_of(s.link).expect("it is up");
+            s.credit > 0
+                && !self.has_free_handler(session)
+                && self.next_for(&s.sources).iter().any(|job| job.order.is_some())
+        };
+        let links: Vec<LinkId> = self.subscriptions.iter().filter(waits).map(|s| s.link).collect();
+        for link in links {
+            let session = self.session_of(link).expect("it is up");
+            self.sessions[session].may_be_parked = true;
         }
     }
 
     fn check_delivery(&mut self, delivered: &Assignment, to: &mut Expected<'_>) {
         let session = self.session_of(delivered.link).expect("jobs go to links that are up");
+        let has_free_handler = self.has_free_handler(session);
         let s =
             self.subscription(delivered.link, delivered.subscription).expect("and subscriptions");
         assert!(s.credit > 0, "a delivery needs credit");
@@ -175,6 +216,7 @@ impl Model {
         let best = next.iter().find(|job| job.entry == delivered.entry);
         let best = best.unwrap_or_else(|| panic!("{delivered:?} of {sources:?}, before {next:?}"));
         assert!(!best.has_expired(self.now), "no expired job is delivered");
+        assert!(has_free_handler || best.order.is_none(), "an ordered job, and no free handler");
         let (id, path) = (best.id, best.path.clone());
         let queue = self.queues.iter().position(|queue| queue.path == path);
         assert_eq!(queue, Some(delivered.queue.0 as usize));

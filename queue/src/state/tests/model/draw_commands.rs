@@ -188,7 +188,9 @@ impl Harness {
             1 => Command::LinkLost { link: link? },
             2 => {
                 let (link, subscription) = (link?, draw.below(3) as u32);
-                Command::Subscribe { link, subscription, sources: self.draw_sources(draw) }
+                let handlers = [1, 1, 2, 3, 100][draw.below(5)];
+                let sources = self.draw_sources(draw);
+                Command::Subscribe { link, subscription, sources, handlers }
             }
             3 if draw.one_in(2) => Command::Permit { link: link?, work: draw.some_paths(6) },
             3 => Command::Unsubscribe { link: link?, subscription: draw.below(3) as u32 },

@@ -154,8 +154,8 @@ impl Model {
             }
             Command::Permit { link, work } => self.permit(*link, work.as_ref()),
             Command::LinkLost { link } => self.link_lost(*link),
-            Command::Subscribe { link, subscription, sources } => {
-                self.subscribe(*link, *subscription, sources, to);
+            Command::Subscribe { link, subscription, sources, handlers } => {
+                self.subscribe(*link, *subscription, (sources, *handlers), to);
             }
             Command::Unsubscribe { link, subscription } => {
                 self.subscriptions.retain(|s| (s.link, s.number) != (*link, *subscription));

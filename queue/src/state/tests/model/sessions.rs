@@ -24,6 +24,10 @@ pub(super) struct Session {
     /// The queues whose jobs its link may take; none for all.
     pub(super) work: Option<PathSet>,
     pub(super) link: Option<LinkId>,
+    /// The handlers of its latest subscription.
+    pub(super) handlers: usize,
+    /// Since it had no free handler, one of its subscriptions may have waited for one.
+    pub(super) may_be_parked: bool,
     pub(super) next_batch: u64,
     batches: Vec<(u64, Runs<EnqueueOutcome>)>,
     next_settle: u64,
@@ -41,6 +45,8 @@ impl Session {
             identity: identity.to_owned(),
             work: None,
             link: None,
+            handlers: 0,
+            may_be_parked: false,
             next_batch: 1,
             batches: Vec::new(),
             next_settle: 1,
@@ -82,6 +88,7 @@ impl Model {
             self.subscriptions.retain(|s| s.link != older);
         }
         self.sessions[number].link = Some(link);
+        self.sessions[number].may_be_parked = false;
         self.sessions[number].forget_at = None;
         self.sessions[number].work = work.cloned();
         let may_work = |job: usize| {
