@@ -15,6 +15,7 @@ mod confirmation;
 mod deadline;
 mod failure;
 mod files;
+mod limit;
 mod logging;
 mod output;
 mod registration;

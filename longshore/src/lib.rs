@@ -396,10 +396,10 @@ pub use longshore_protocol::messages::work::{
 };
 pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
-    Fingerprint, FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId,
-    JobOptions, JobRef, JobState, LinkTiming, NameError, NewJob, OnConflict, Path, PathError,
-    PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms,
-    Token, TraceContext, Unique, UniqueUntil,
+    Fingerprint, FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId, JobLimit,
+    JobOptions, JobRate, JobRef, JobState, LimitScope, LinkTiming, NameError, NewJob, OnConflict,
+    Path, PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal,
+    ResolverTiming, Terms, Token, TraceContext, Unique, UniqueUntil,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{

@@ -108,6 +108,16 @@ impl<J> Enqueue<'_, J> {
         self.set(|job| job.keys_mut().order = Some(key.into()))
     }
 
+    /// Gives the job a limit key of 1 to 80 bytes: limits of scope key count its jobs together.
+    pub fn limit_key(self, key: impl Into<String>) -> Self {
+        self.set(|job| job.keys_mut().limit = Some(key.into()))
+    }
+
+    /// Lets the job take so many units of its limits, 1 to 1,000; 1 by default.
+    pub fn cost(self, units: u16) -> Self {
+        self.set(|job| job.keys_mut().cost = Some(units))
+    }
+
     /// Gives the job a fair key of 1 to 80 bytes, such as its tenant: among its queue's ready jobs
     /// of one priority, keys take turns, whatever one of them enqueues. A key of weight 3 gets
     /// three deliveries for one of a key of weight 1; 1 to 1,000, and that of the latest job

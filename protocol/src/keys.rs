@@ -6,7 +6,7 @@ use crate::fields::{put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::idempotency::Idempotency;
 use crate::job::NewJob;
-use crate::limits::{FAIR_WEIGHT_MAX, KEY_BYTES_MAX};
+use crate::limits::{FAIR_WEIGHT_MAX, KEY_BYTES_MAX, LIMIT_COST_MAX};
 use crate::unique::Unique;
 
 /// A job's relations to other jobs.
@@ -21,6 +21,10 @@ pub struct JobKeys {
     pub unique: Option<Unique>,
     /// Among a queue's ready jobs of one priority, fair keys take turns by their weights.
     pub fair: Option<FairKey>,
+    /// The key of [limits](crate::JobLimit) of scope `key`: 1 to 80 bytes.
+    pub limit: Option<String>,
+    /// How many units of limits it takes, 1 to 1,000; 1 by default.
+    pub cost: Option<u16>,
 }
 
 /// A fair key: mostly the tenant whose job it is.
@@ -55,6 +59,20 @@ impl NewJob {
         self
     }
 
+    /// Gives the job the key of its [limits](crate::JobLimit).
+    #[must_use]
+    pub fn limit_key(mut self, key: impl Into<String>) -> NewJob {
+        self.keys_mut().limit = Some(key.into());
+        self
+    }
+
+    /// Lets the job take so many units of its [limits](crate::JobLimit), 1 to 1,000.
+    #[must_use]
+    pub fn cost(mut self, units: u16) -> NewJob {
+        self.keys_mut().cost = Some(units);
+        self
+    }
+
     /// The job's keys, to set some.
     pub fn keys_mut(&mut self) -> &mut JobKeys {
         self.keys.get_or_insert_default()
@@ -74,6 +92,8 @@ impl Encode for JobKeys {
             1 => self.order,
             2 => self.unique,
             3 => self.fair,
+            4 => self.limit,
+            5 => self.cost.map(u64::from),
         }
     }
 }
@@ -87,8 +107,10 @@ impl Decode for JobKeys {
             1 => order: |r| key(r, "order key"),
             2 => unique: Unique::decode,
             3 => fair: FairKey::decode,
+            4 => limit: |r| key(r, "limit key"),
+            5 => cost: cost,
         }
-        let keys = JobKeys { idempotency, order, unique, fair };
+        let keys = JobKeys { idempotency, order, unique, fair, limit, cost };
         if keys.is_empty() { Err(empty) } else { Ok(keys) }
     }
 }
@@ -106,6 +128,11 @@ impl Decode for FairKey {
         let is_valid = |weight: &u16| (1..=FAIR_WEIGHT_MAX).contains(weight);
         Ok(FairKey { key, weight: r.valid("weight of a fair key outside 1 to 1,000", is_valid)? })
     }
+}
+
+fn cost(r: &mut Reader) -> Result<u16, WireError> {
+    let is_valid = |cost: &u16| (1..=LIMIT_COST_MAX).contains(cost);
+    r.valid("cost of a job outside 1 to 1,000", is_valid)
 }
 
 /// Reads a key of 1 to 80 bytes.

@@ -34,6 +34,20 @@ pub const FAIR_WEIGHT_MAX: u16 = 1_000;
 pub const IDEMPOTENCY_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 /// Longest period of a unique key that has one, in milliseconds (30 days).
 pub const UNIQUE_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
+/// Highest cost of a job, in units of its limits.
+pub const LIMIT_COST_MAX: u16 = 1_000;
+/// Most limits of jobs at one publisher.
+pub const LIMITS_MAX: usize = 256;
+/// Longest name of a limit, in bytes.
+pub const LIMIT_NAME_BYTES_MAX: usize = 80;
+/// Most units of a limit: of its concurrency, of its rate, of its burst.
+pub const LIMIT_UNITS_MAX: u32 = 1_000_000;
+/// Longest period of a limit's rate, in milliseconds (31 days).
+pub const LIMIT_PERIOD_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
+/// Longest time in which a limit's rate fills its burst again, in milliseconds (366 days).
+pub const LIMIT_REFILL_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
+/// Longest time for which a handler may let a limit key rest, in milliseconds (7 days).
+pub const THROTTLE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// Largest result of one job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
 /// Longest error message of one attempt, in bytes; the worker cuts longer ones.

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 
 use longshore_access::SERVER_PATH;
-use longshore_protocol::Gate;
 use longshore_protocol::messages::work::{Action, JobsQuery, Request, Selection, Sources};
+use longshore_protocol::{Gate, JobLimit};
 use longshore_transport::AuditedAct;
 
 /// Most ids in one record; an act on more has several records.
@@ -18,11 +18,14 @@ pub(crate) fn is_act(request: &Request) -> bool {
         Request::Act { dry_run, .. } | Request::Quiet { dry_run, .. } => !dry_run,
         Request::Replace { .. }
         | Request::Pause { .. }
+        | Request::SetLimit { .. }
+        | Request::RemoveLimit { .. }
         | Request::Configure { .. }
         | Request::ConfirmClock
         | Request::Drain { .. } => true,
         Request::Status
         | Request::Queues { .. }
+        | Request::Limits
         | Request::Jobs(_)
         | Request::Job { .. }
         | Request::Await { .. }
@@ -47,6 +50,10 @@ pub(crate) fn act_of(request: &Request) -> AuditedAct {
         }
         Request::Configure { changes, reset, .. } => {
             format!("{changes:?}{}", if *reset { ", others are reset" } else { "" })
+        }
+        Request::SetLimit { limit } => {
+            let JobLimit { name, pattern: _, scope, concurrency, rate } = limit;
+            format!("{name:?}, scope {scope}, concurrency {concurrency:?}, {rate:?}")
         }
         _ => String::new(),
     };
@@ -74,6 +81,9 @@ pub(crate) fn name_of(request: &Request) -> &'static str {
         Request::Pause { gate: Gate::Enqueue, paused: true, .. } => "close",
         Request::Pause { gate: Gate::Enqueue, .. } => "open",
         Request::Configure { .. } => "configure",
+        Request::SetLimit { .. } => "set limit",
+        Request::RemoveLimit { .. } => "remove limit",
+        Request::Limits => "limits",
         Request::ConfirmClock => "confirm clock",
         Request::Drain { draining: true } => "drain",
         Request::Drain { .. } => "end drain",
@@ -101,9 +111,12 @@ pub(crate) fn target_of(request: &Request) -> String {
         | Request::Queues { pattern }
         | Request::Feed { pattern, .. } => pattern.to_string(),
         Request::Configure { path, .. } => path.to_string(),
+        Request::SetLimit { limit } => limit.pattern.to_string(),
+        Request::RemoveLimit { name } => name.clone(),
         Request::Replace { id, .. } | Request::Job { id } | Request::Await { id } => id.to_string(),
         Request::Quiet { workers, .. } => listed(workers),
         Request::Status | Request::ConfirmClock | Request::Drain { .. } => SERVER_PATH.to_owned(),
+        Request::Limits => "/**".to_owned(),
         // Its lease is a secret of the worker.
         Request::Checkpoints { .. } => String::new(),
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use longshore_access::{Action, Identity};
-use longshore_protocol::{Gate, Glob, Path, QueueSettings};
+use longshore_protocol::{Gate, Glob, JobLimit, Path, QueueSettings};
 use longshore_queue::ClockAlarm;
 use longshore_transport::{AuditClient, AuditLog, AuditedAct, LogLimit, NotAudited};
 use tracing::{info, warn};
@@ -128,6 +128,16 @@ impl OperatorLog {
             (Gate::Enqueue, true) => info!(pattern, "closing of queues requested"),
             (Gate::Enqueue, false) => info!(pattern, "opening of queues requested"),
         }
+    }
+
+    /// A tool sets a limit of jobs; its answer reports the result.
+    pub(crate) fn limit(&self, limit: &JobLimit) {
+        info!(?limit, "limit of jobs requested");
+    }
+
+    /// A tool removes one.
+    pub(crate) fn limit_removed(&self, name: &str) {
+        info!(name, "removal of a limit of jobs requested");
     }
 
     /// A tool starts or ends a drain.

@@ -31,7 +31,12 @@ pub(crate) fn scope<'a>(
         | Request::Await { .. }
         | Request::Replace { .. }
         | Request::Act { selection: Selection::Ids(_), .. } => within(rights, action, None),
-        // Both also apply to queues that do not exist yet.
+        // Whoever sees some queue; the answer has those of the queues that the client may see.
+        Request::Limits => within(rights, action, None),
+        // The caller checks the pattern of a limit that exists.
+        Request::RemoveLimit { .. } => within(rights, action, None),
+        // These also apply to queues that do not exist yet.
+        Request::SetLimit { limit } => or_forbidden(rights.paths(action).covers(&limit.pattern)),
         Request::Pause { pattern, .. } => or_forbidden(rights.paths(action).covers(pattern)),
         Request::Configure { path, .. } => or_forbidden(rights.may(action, path)),
         // Its session holds the lease.
@@ -44,6 +49,7 @@ pub(crate) fn action_of(request: &Request) -> Action {
     match request {
         Request::Status
         | Request::Queues { .. }
+        | Request::Limits
         | Request::Feed { .. }
         | Request::Jobs(_)
         | Request::DeadGroups { .. }
@@ -56,6 +62,8 @@ pub(crate) fn action_of(request: &Request) -> Action {
         Request::Act { .. }
         | Request::Replace { .. }
         | Request::Pause { .. }
+        | Request::SetLimit { .. }
+        | Request::RemoveLimit { .. }
         | Request::Configure { .. } => Action::Act,
         Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => Action::Operate,
         Request::Checkpoints { .. } => Action::Work,

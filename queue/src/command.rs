@@ -3,13 +3,13 @@
 use std::fmt;
 
 use bytes::Bytes;
-use longshore_protocol::limits::{BATCH_JOBS_MAX, NAME_BYTES_MAX};
+use longshore_protocol::limits::{BATCH_JOBS_MAX, LIMIT_NAME_BYTES_MAX, NAME_BYTES_MAX};
 use longshore_protocol::messages::work::{
     Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
-    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, LinkId, Path, PathSet,
-    PublisherId, QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
+    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, JobLimit, LinkId, Path,
+    PathSet, PublisherId, QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
 };
 
 use crate::rules::Rules;
@@ -158,6 +158,24 @@ pub enum Command {
         /// True to stop, false to resume.
         paused: bool,
     },
+    /// Sets a limit of jobs: adds it, or changes the one of its name.
+    SetLimit {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// The limit.
+        limit: JobLimit,
+    },
+    /// Removes a limit of jobs.
+    RemoveLimit {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Its name.
+        name: String,
+    },
     /// Starts or ends a drain: a draining publisher accepts no new jobs.
     Drain {
         /// The tool's link.
@@ -285,6 +303,8 @@ impl Command {
             Command::Replace { .. } => kind::REPLACE,
             Command::Pause { .. } => kind::PAUSE,
             Command::Drain { .. } => kind::DRAIN,
+            Command::SetLimit { .. } => kind::SET_LIMIT,
+            Command::RemoveLimit { .. } => kind::REMOVE_LIMIT,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
             Command::DeliveryBudget { .. } => kind::DELIVERY_BUDGET,
@@ -361,6 +381,16 @@ impl Command {
                 gate.encode(&mut out);
                 pattern.encode(&mut out);
                 out.bool(*paused);
+            }
+            Command::SetLimit { link, request, limit } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                limit.encode(&mut out);
+            }
+            Command::RemoveLimit { link, request, name } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                out.string(name);
             }
             Command::Drain { link, request, draining } => {
                 link.encode(&mut out);
@@ -458,6 +488,16 @@ impl Command {
                 pattern: Glob::decode(r)?,
                 paused: r.bool()?,
             },
+            kind::SET_LIMIT => Command::SetLimit {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                limit: JobLimit::decode(r)?,
+            },
+            kind::REMOVE_LIMIT => Command::RemoveLimit {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                name: r.string("name of a limit", LIMIT_NAME_BYTES_MAX)?,
+            },
             kind::DRAIN => {
                 Command::Drain { link: LinkId::decode(r)?, request: r.u64()?, draining: r.bool()? }
             }
@@ -508,6 +548,8 @@ mod kind {
     pub(super) const DELIVERY_BUDGET: u8 = 19;
     pub(super) const DRAIN: u8 = 20;
     pub(super) const PERMIT: u8 = 21;
+    pub(super) const SET_LIMIT: u8 = 22;
+    pub(super) const REMOVE_LIMIT: u8 = 23;
 }
 
 impl Encode for Start {

@@ -140,6 +140,13 @@ pub enum Reply {
         /// The result, or why nothing was done.
         report: Result<PauseReport, RequestError>,
     },
+    /// To `SetLimit` and `RemoveLimit`.
+    LimitSet {
+        /// The client's number for its request.
+        request: u64,
+        /// Whether anything has changed, or why nothing was done.
+        result: Result<bool, RequestError>,
+    },
     /// To `Drain`.
     Drained {
         /// The client's number for its request.

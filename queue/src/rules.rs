@@ -7,7 +7,7 @@
 
 use longshore_protocol::limits::{
     BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
-    CREDITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
+    CREDITS_MAX, LIMITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
 };
 use longshore_protocol::{
     Backoff, Decode, Encode, FrameWriter, Idempotency, JobOptions, QueueSettings, Reader, WireError,
@@ -65,6 +65,11 @@ rules! {
     /// Most fair keys of jobs that exist, a key counted at each of its priorities; a job with one
     /// more is `KeysFull`.
     fair_keys = 1_000_000;
+    /// Most limit keys of jobs that exist, or whose rates remember them; a job with one more is
+    /// `KeysFull`.
+    limit_keys = 1_000_000;
+    /// Most limits; one more is refused.
+    limits = LIMITS_MAX as u64;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.
@@ -85,8 +90,9 @@ rules! {
     checkpoints_bytes = CHECKPOINTS_BYTES_MAX as u64;
     /// Attempts retained in a job's history; the oldest go.
     attempts_retained = longshore_protocol::limits::ATTEMPTS_MAX as u64;
-    /// Most jobs that one `Tick` makes ready, expires and deletes, of each; most that expire in one
-    /// command instead of being delivered; and most that one step of an action by filter changes.
+    /// Most jobs that one `Tick` makes ready, expires and deletes, of each; most that expire, or
+    /// wait on, in one command instead of being delivered; most that one command moves into or out
+    /// of the room of limit keys; and most that one step of an action by filter changes.
     step_jobs = 10_000;
     /// Most jobs that one subscription receives in its turn while others wait for theirs.
     turn_jobs = 64;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use longshore::protocol::limits::FAIR_WEIGHT_MAX;
+use longshore::protocol::limits::{FAIR_WEIGHT_MAX, LIMIT_COST_MAX};
 use longshore::{Backoff, JobId, OnConflict, Path, UniqueUntil};
 
 use super::file_argument;
@@ -30,8 +30,8 @@ pub(crate) struct Enqueue {
     #[arg(long, group = "payload")]
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
-    /// "idempotency_for", "order_key", "fair_key", "fair_weight", "unique": KEY or true,
-    /// "unique_until", "on_conflict", "latest", "priority", "delay", "at", "expires",
+    /// "idempotency_for", "order_key", "fair_key", "fair_weight", "limit_key", "cost",
+    /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "priority", "delay", "at", "expires",
     /// "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
@@ -69,6 +69,16 @@ pub(crate) struct Enqueue {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(FAIR_WEIGHT_MAX))
     )]
     pub(crate) fair_weight: u16,
+    /// A key of 1 to 80 bytes, which limits of scope key count together: see longshore limit set
+    #[arg(long, value_name = "KEY")]
+    pub(crate) limit_key: Option<String>,
+    /// How many units of its limits the job takes [default: 1]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(LIMIT_COST_MAX))
+    )]
+    pub(crate) cost: Option<u16>,
     /// One job of the queue with this key of 1 to 80 bytes at a time, or, without KEY, one with the
     /// same payload: while one holds the key, another is not created
     #[arg(

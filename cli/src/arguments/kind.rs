@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Command, DeadAction, Directory, DirectoryAction, Publisher, PublisherAction, QueueAction,
-    Resolver, ResolverAction, Value, ValueAction, Workers, WorkersAction,
+    Command, DeadAction, Directory, DirectoryAction, LimitAction, Publisher, PublisherAction,
+    QueueAction, Resolver, ResolverAction, Value, ValueAction, Workers, WorkersAction,
 };
 
 /// The default timeout of a query. Publishers that do not answer are reported after 15 s.
@@ -89,6 +89,10 @@ impl Command {
             Command::Queue(queue) => match queue.action {
                 QueueAction::Ls { .. } | QueueAction::Show { .. } => Query,
                 _ => Act,
+            },
+            Command::Limit(limit) => match limit.action {
+                LimitAction::Ls => Query,
+                LimitAction::Set(_) | LimitAction::Rm { .. } => Act,
             },
             Command::Workers(Workers { action }) => match action {
                 WorkersAction::Ls { .. } => Query,

@@ -16,6 +16,7 @@ mod groups;
 mod home;
 mod journal;
 mod kind;
+mod limit;
 mod queries;
 mod service;
 mod token;
@@ -56,6 +57,7 @@ pub(crate) use groups::command;
 pub(crate) use home::{Home, HomeAction};
 pub(crate) use journal::{Journal, JournalAction};
 pub(crate) use kind::CommandKind;
+pub(crate) use limit::{Limit, LimitAction, SetLimit};
 pub(crate) use queries::{Check, Job, Jobs, Stat, State, Tail, Top};
 pub(crate) use service::{
     Drain, Forget, Publisher, PublisherAction, Resolver, ResolverAction, RunPublisher, RunReplica,
@@ -197,6 +199,8 @@ pub(crate) enum Command {
     Stat(Stat),
     /// List queues, set defaults for their jobs, close and open them
     Queue(Queue),
+    /// Limit the jobs that run at once, or start in a time
+    Limit(Limit),
     /// Stop deliveries of queues; new jobs are accepted and running jobs continue
     Pause(Pause),
     /// Resume deliveries of paused queues
@@ -313,6 +317,11 @@ mod tests {
             "longshore directory watch /jobs/** /values/{a,b} --count 3 --json",
             "longshore directory table /jobs",
             "longshore home ls --json",
+            "longshore limit ls --json",
+            "longshore limit set smtp /mail --concurrency 5",
+            "longshore limit set api /a/** --scope key --rate 100/s --burst 20 --concurrency 2",
+            "longshore limit rm smtp",
+            "longshore enqueue /jobs text --limit-key acme --cost 5",
             "longshore publisher run --default / --home /shop=pa --home /tenants/*=pa,pb",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench e2e --order-keys 10000 --fair-keys 100",
@@ -384,6 +393,12 @@ mod tests {
             "longshore enqueue /jobs text --idempotency-for 1h",
             "longshore enqueue /jobs --lines --idempotency-key order-42",
             "longshore enqueue /jobs text --unique-until start",
+            "longshore enqueue /jobs text --cost 1001",
+            "longshore limit set smtp /mail",
+            "longshore limit set smtp /mail --burst 3 --concurrency 1",
+            "longshore limit set smtp /mail --rate 100",
+            "longshore limit set smtp /mail --concurrency 0",
+            "longshore limit set smtp /mail --scope all --concurrency 1",
             "longshore enqueue /jobs text --on-conflict keep",
             "longshore enqueue /jobs text --unique=a --on-conflict ask",
             "longshore enqueue /jobs text --unique=a --unique-until never",

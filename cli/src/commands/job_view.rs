@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::protocol::JobError;
 use longshore::protocol::messages::work::{
-    AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, ProgressInfo,
+    AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo,
 };
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ use crate::output::{Output, Table, bytes_json, counted, grouped, shown};
 use crate::time::{show_duration, show_timestamp, wall_ms};
 
 /// The most characters of a payload, result or error in a table.
-const CELL_CHARS: usize = 60;
+pub(super) const CELL_CHARS: usize = 60;
 
 /// A job as JSON. Unknown and inapplicable fields are left out.
 pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
@@ -195,6 +195,13 @@ fn blocked_json(by: &BlockedBy) -> Value {
         BlockedBy::Order { key, job, state } => json!({
             "order_key": key, "job": job.to_string(), "state": state.to_string(),
         }),
+        BlockedBy::Limit { by, key } => json!({
+            "limit": by.limit, "limit_key": key,
+            "until": by.until.map(show_timestamp),
+        }),
+        BlockedBy::Throttled { key, until } => {
+            json!({ "limit_key": key, "until": show_timestamp(*until) })
+        }
     }
 }
 
@@ -205,7 +212,20 @@ pub(super) fn shown_blocked(by: &BlockedBy) -> String {
             let key = shown(key.as_bytes(), CELL_CHARS);
             format!("its order key {key} is at job {job}, which is {state}")
         }
+        BlockedBy::Limit { by, key } => shown_limit(by, key.as_deref()),
+        BlockedBy::Throttled { key, until } => {
+            let key = shown(key.as_bytes(), CELL_CHARS);
+            format!("its limit key {key} rests until {}", show_timestamp(*until))
+        }
     }
+}
+
+/// A limit without room, of that limit key.
+pub(super) fn shown_limit(by: &LimitedBy, key: Option<&str>) -> String {
+    let until = by.until.map(|at| format!(" until {}", show_timestamp(at))).unwrap_or_default();
+    let of = key.map(|key| format!(" for key {}", shown(key.as_bytes(), CELL_CHARS)));
+    let limit = shown(by.limit.as_bytes(), CELL_CHARS);
+    format!("limit {limit} has no room{}{until}", of.unwrap_or_default())
 }
 
 /// Prints all fields of a job, and why it waits.

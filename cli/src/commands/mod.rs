@@ -23,6 +23,7 @@ mod jobs;
 mod journal;
 mod journal_copies;
 mod known_publishers;
+mod limit;
 mod ls;
 mod missing_job;
 mod pause;
@@ -301,6 +302,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Pause(arguments) => pause::pause(arguments, context).await,
         Command::Resume(arguments) => pause::resume(arguments, context).await,
         Command::Queue(arguments) => queue::run(arguments, context).await,
+        Command::Limit(arguments) => limit::run(arguments, context).await,
         Command::Tail(arguments) => tail::run(arguments, context).await,
         Command::Value(arguments::Value { action }) => match action {
             ValueAction::Publish(arguments) => publish::run(arguments, context).await,

@@ -79,6 +79,7 @@ fn queue_json(queue: &QueueStat) -> Value {
         "path": queue.path.as_str(), "waiting": waiting(queue), "running": queue.counts.running,
         "paused_by": patterns(&queue.paused_by), "closed_by": patterns(&queue.closed_by),
         "settings": settings_json(&queue.settings),
+        "limited_by": queue.limited_by.as_ref().map(|by| &by.limit),
     })
 }
 

@@ -6,6 +6,7 @@ use longshore::protocol::messages::work::{PublisherStatus, QueueStat};
 use longshore::{Glob, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
+use super::job_view::CELL_CHARS;
 use super::known_publishers::note_if_none;
 use super::publisher_status::{publisher_json, restrictions};
 use super::queue::settings_json;
@@ -13,7 +14,7 @@ use super::workers::{self, NO_METRICS, WorkerCounter};
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::Stat;
 use crate::failure::{AlreadyReported, Failure, FailureKind};
-use crate::output::{Table, grouped};
+use crate::output::{Table, grouped, shown};
 use crate::time::show_duration;
 
 pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result<()> {
@@ -117,6 +118,7 @@ fn table(rows: &[Row<'_>]) -> Table {
     let blocked = any(|q| q.counts.blocked);
     let paused = rows.iter().any(|row| !row.queue.paused_by.is_empty());
     let closed = rows.iter().any(|row| !row.queue.closed_by.is_empty());
+    let limited = rows.iter().any(|row| row.queue.limited_by.is_some());
     let mut columns: Vec<Column> = vec![
         ("ready", |r| grouped(r.queue.counts.ready)),
         ("running", |r| grouped(r.queue.counts.running)),
@@ -145,6 +147,13 @@ fn table(rows: &[Row<'_>]) -> Table {
     }
     if closed {
         columns.push(("closed by", |r| patterns(&r.queue.closed_by)));
+    }
+    if limited {
+        columns.push(("limited by", |r| {
+            let limit =
+                r.queue.limited_by.as_ref().map(|by| shown(by.limit.as_bytes(), CELL_CHARS));
+            limit.unwrap_or_default()
+        }));
     }
     let headings: Vec<&'static str> =
         std::iter::once("queue").chain(columns.iter().map(|(heading, _)| *heading)).collect();
@@ -179,5 +188,6 @@ fn queue_json(&Row { queue, workers }: &Row<'_>) -> Value {
         "paused_by": queue.paused_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
         "closed_by": queue.closed_by.iter().map(Glob::to_string).collect::<Vec<_>>(),
         "settings": settings_json(&queue.settings),
+        "limited_by": queue.limited_by.as_ref().map(|by| &by.limit),
     })
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use super::Context;
-use super::job_view::shown_blocked;
+use super::job_view::{shown_blocked, shown_limit};
 use super::workers::{self, WorkerList};
 use crate::output::{counted, jobs, shell_word};
 use crate::time::{show_duration, show_timestamp};
@@ -36,6 +36,7 @@ pub(super) enum Cause {
     NotDue,
     Retry,
     Order,
+    Limit,
     DeadOrder,
     ClockHeld,
     Paused,
@@ -56,6 +57,7 @@ impl Cause {
             Cause::NotDue => "not_due",
             Cause::Retry => "retry",
             Cause::Order => "order",
+            Cause::Limit => "limit",
             Cause::DeadOrder => "dead_order",
             Cause::ClockHeld => "clock_held",
             Cause::Paused => "paused",
@@ -76,6 +78,7 @@ impl Cause {
             Cause::NotDue
                 | Cause::Retry
                 | Cause::Order
+                | Cause::Limit
                 | Cause::WorkersBusy
                 | Cause::JobsBefore
                 | Cause::Unknown
@@ -130,6 +133,9 @@ pub(super) fn of_queue(
         let reason = Reason::new(Cause::Paused, format!("the queue is paused by '{pattern}'"));
         reasons.push(reason.with_remedy(format!("longshore resume {}", word(pattern))));
     }
+    if let Some(by) = &queue.limited_by {
+        reasons.push(Reason::new(Cause::Limit, shown_limit(by, None)));
+    }
     if queue.subscriptions == 0 {
         let reason = Reason::new(Cause::NoWorker, "no worker takes from the queue");
         let path = shell_word(queue.path.as_str());
@@ -180,6 +186,9 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
                     reason.with_remedy(format!("longshore dead revive {job}"))
                 }
                 BlockedBy::Order { .. } => Reason::new(Cause::Order, shown_blocked(by)),
+                BlockedBy::Limit { .. } | BlockedBy::Throttled { .. } => {
+                    Reason::new(Cause::Limit, shown_blocked(by))
+                }
             });
             blocked.collect()
         }

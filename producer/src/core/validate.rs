@@ -2,7 +2,8 @@
 
 use longshore_protocol::limits::{
     FAIR_WEIGHT_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX,
-    LEASE_MS_MAX, LEASE_MS_MIN, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, UNIQUE_MS_MAX, WAIT_MS_MAX,
+    LEASE_MS_MAX, LEASE_MS_MIN, LIMIT_COST_MAX, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, UNIQUE_MS_MAX,
+    WAIT_MS_MAX,
 };
 use longshore_protocol::{
     Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal, UniqueUntil,
@@ -47,6 +48,12 @@ fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
     }
     if let Some(order) = &keys.order {
         check_key("order_key (length in bytes)", order)?;
+    }
+    if let Some(limit) = &keys.limit {
+        check_key("limit_key (length in bytes)", limit)?;
+    }
+    if let Some(cost) = keys.cost {
+        within("cost", cost.into(), 1, LIMIT_COST_MAX.into())?;
     }
     if let Some(fair) = &keys.fair {
         check_key("fair_key (length in bytes)", &fair.key)?;

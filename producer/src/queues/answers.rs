@@ -228,6 +228,9 @@ fn add(row: &mut QueueStat, stat: &QueueStat) {
     row.subscriptions += stat.subscriptions;
     row.credits += stat.credits;
     row.died += stat.died;
+    if row.limited_by.is_none() {
+        row.limited_by = stat.limited_by.clone();
+    }
     for pattern in &stat.paused_by {
         if !row.paused_by.contains(pattern) {
             row.paused_by.push(pattern.clone());

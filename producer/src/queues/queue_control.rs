@@ -2,7 +2,7 @@
 //! if an answer is lost, the request is retried until the request timeout.
 
 use longshore_protocol::messages::work::{Answer, PauseReport, Request};
-use longshore_protocol::{Gate, Glob, Path, QueueSettings, Refusal};
+use longshore_protocol::{Gate, Glob, JobLimit, Path, QueueSettings, Refusal};
 
 use super::answers::{PublisherAnswers, QueuesError};
 use super::client::Queues;
@@ -52,6 +52,31 @@ impl Queues {
         .await
     }
 
+    /// Sets a limit of jobs at every publisher that could have matching queues, present and future:
+    /// adds it, or changes the one of its name. Each publisher answers whether anything has
+    /// changed, and counts its own queues only. Idempotent. Not cancel safe: if the future is dropped,
+    /// publishers may have received the request.
+    pub async fn set_limit(&self, limit: JobLimit) -> Result<PublisherAnswers<bool>, QueuesError> {
+        let pattern = limit.pattern.clone();
+        self.request_all(&pattern, Request::SetLimit { limit }, limit_set).await
+    }
+
+    /// Removes the limit of that name at every publisher. Each answers whether it had one. Not
+    /// cancel safe: if the future is dropped, publishers may have received the request.
+    pub async fn remove_limit(&self, name: &str) -> Result<PublisherAnswers<bool>, QueuesError> {
+        let request = Request::RemoveLimit { name: name.to_owned() };
+        self.request_all(&everything(), request, limit_set).await
+    }
+
+    /// The limits of jobs of every publisher.
+    pub async fn limits(&self) -> Result<PublisherAnswers<Vec<JobLimit>>, QueuesError> {
+        self.request_all(&everything(), Request::Limits, |answer| match answer {
+            Answer::Limits(limits) => Some(limits),
+            _ => None,
+        })
+        .await
+    }
+
     /// Makes every publisher refuse new jobs, or accept them again: producers send jobs to other
     /// publishers of the path, and existing jobs continue. Meant for a single publisher:
     /// [`to_publishers`](Queues::to_publishers). Persists over restarts until it is reversed. Not
@@ -95,5 +120,12 @@ impl Queues {
             _ => None,
         })
         .await
+    }
+}
+
+fn limit_set(answer: Answer) -> Option<bool> {
+    match answer {
+        Answer::LimitSet(changed) => Some(changed),
+        _ => None,
     }
 }

@@ -71,6 +71,7 @@ fn stat(n: u64) -> QueueStat {
         paused_by: vec![Glob::new(&format!("/jobs/{n}")).expect("a glob")],
         closed_by: Vec::new(),
         settings: QueueSettings { lease_ms: Some(1_000 * n as u32), ..QueueSettings::default() },
+        limited_by: None,
     }
 }
 

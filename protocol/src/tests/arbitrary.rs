@@ -244,8 +244,12 @@ arbitrary! {
             key: "tenant".to_owned(),
             weight: source.within(1..=FAIR_WEIGHT_MAX.into()) as u16,
         });
-        let one = idempotency.is_none() && unique.is_none() && fair.is_none();
-        JobKeys { idempotency, order: order.or(one.then(|| "k".to_owned())), unique, fair }
+        let limit = source.of::<bool>().then(|| "smtp".to_owned());
+        let cost = source.of::<bool>().then(|| source.within(1..=LIMIT_COST_MAX.into()) as u16);
+        let others = idempotency.is_some() || unique.is_some() || fair.is_some();
+        let one = !others && limit.is_none() && cost.is_none();
+        let order = order.or(one.then(|| "k".to_owned()));
+        JobKeys { idempotency, order, unique, fair, limit, cost }
     };
     Idempotency: |source| {
         let key: String = source.of();
@@ -275,11 +279,12 @@ arbitrary! {
         source.of::<Vec<NewJob>>().iter().for_each(|job| builder.push(job));
         builder.seal(source.of()).to_batch(source.of()).expect("a batch")
     };
-    NewSettle: |source| match source.below(5) {
+    NewSettle: |source| match source.below(6) {
         0 => NewSettle::Complete { result: source.of() },
         1 => NewSettle::Fail(source.of()),
         2 => NewSettle::Release,
         3 => NewSettle::Snooze { ms: source.within(0..=WAIT_MS_MAX) },
+        4 => NewSettle::Throttle { ms: source.within(0..=THROTTLE_MS_MAX) },
         _ => NewSettle::Bury(source.of()),
     };
     SettleBatch: |source| {

@@ -294,7 +294,10 @@ fn check_settles(batch: &SettleBatch) {
                 let bytes = batch.body().slice(span.at as usize..(span.at + span.length) as usize);
                 JobError::decode(&mut Reader::new(bytes)).expect("checked with the batch");
             }
-            Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_) => {}
+            Verdict::Complete(None)
+            | Verdict::Release
+            | Verdict::Snooze(_)
+            | Verdict::Throttle(_) => {}
         }
     }
 }

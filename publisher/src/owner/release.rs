@@ -168,6 +168,9 @@ fn message_of(reply: Reply) -> FromPublisher {
         Reply::Paused { request, report } => {
             FromPublisher::Answer { id: request, answer: report.map(Answer::Paused) }
         }
+        Reply::LimitSet { request, result } => {
+            FromPublisher::Answer { id: request, answer: result.map(Answer::LimitSet) }
+        }
         Reply::Drained { request, result } => {
             FromPublisher::Answer { id: request, answer: result.map(|()| Answer::Done) }
         }

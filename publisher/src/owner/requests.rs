@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use longshore_access::Action;
+use longshore_access::{Action, Rights};
 use longshore_protocol::messages::work::{
     Answer, FromPublisher, PublisherStatus, ReplaceOutcome, Request, RequestError, Room,
 };
@@ -36,6 +36,12 @@ impl Owner {
                 return Ok(());
             }
         };
+        if self.is_limit_of_others(&rights, &request) {
+            let what = audited::name_of(&request);
+            self.log_denied(link, Action::Act, what, || audited::target_of(&request));
+            self.answer(link, id, Err(RequestError::Forbidden));
+            return Ok(());
+        }
         let is_within = |state: &State, job: &JobId| {
             within.is_none_or(|within| state.path_of(job).is_none_or(|path| within.contains(path)))
         };
@@ -75,6 +81,14 @@ impl Owner {
                 self.operator_log.drain(draining);
                 self.pauses.submitted();
                 Command::Drain { link, request: id, draining }
+            }
+            Request::SetLimit { limit } => {
+                self.operator_log.limit(&limit);
+                Command::SetLimit { link, request: id, limit }
+            }
+            Request::RemoveLimit { name } => {
+                self.operator_log.limit_removed(&name);
+                Command::RemoveLimit { link, request: id, name }
             }
             Request::Configure { path, changes, reset } => {
                 self.operator_log.settings(&path, &changes, reset);
@@ -126,6 +140,17 @@ impl Owner {
         };
         self.store.submit(now, command)?;
         Ok(())
+    }
+
+    /// Whether a request changes a limit of queues on which the client may not act.
+    fn is_limit_of_others(&self, rights: &Rights, request: &Request) -> bool {
+        let name = match request {
+            Request::SetLimit { limit } => &limit.name,
+            Request::RemoveLimit { name } => name,
+            _ => return false,
+        };
+        let known = self.store.state().limits().find(|limit| limit.name == *name);
+        known.is_some_and(|limit| !rights.paths(Action::Act).covers(&limit.pattern))
     }
 
     /// Logs, at a bounded rate, what a client may not do.

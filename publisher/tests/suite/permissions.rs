@@ -11,8 +11,8 @@ use longshore_protocol::messages::work::{
     WorkerPattern,
 };
 use longshore_protocol::{
-    EnqueueOutcome, FrameWriter, Gate, Glob, Handshake, LinkTiming, Messages, QueueSettings,
-    Refusal, Role, SessionId, Value,
+    EnqueueOutcome, FrameWriter, Gate, Glob, Handshake, JobLimit, LimitScope, LinkTiming, Messages,
+    QueueSettings, Refusal, Role, SessionId, Value,
 };
 use longshore_publisher::{PublisherOptions, ValuePublisher};
 use longshore_transport::{Access, AuditLog, LinkEnd, LinkOptions, TokenSource, dial};
@@ -123,6 +123,7 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
                     request(JobAction::Confirm, Selection::Matching(none), true),
                 ),
                 ("pause", Request::Pause { gate: Gate::Delivery, pattern: a(), paused: false }),
+                ("set limit", Request::SetLimit { limit: limit("/jobs/a") }),
                 (
                     "configure",
                     Request::Configure {
@@ -276,6 +277,10 @@ async fn patterns_show_and_take_only_what_the_client_may() {
     assert_eq!(client.delivered_for_a_while().await.len(), 2);
     control.replace(policy(&[(true, &rights, &["/jobs/b", "/jobs/a"])]), None);
     assert_eq!(client.delivered().await.len(), 1, "without a new link or subscription");
+    let limit = limit("/jobs/a");
+    let set = client.ask(Request::SetLimit { limit: limit.clone() }).await;
+    assert_eq!(set, Answer::LimitSet(true));
+    assert_eq!(client.ask(Request::Limits).await, Answer::Limits(vec![limit.clone()]));
     // Who loses a right loses the link, and settles nothing.
     control.replace(policy(&[(true, &rights, b)]), None);
     let end = loop {
@@ -284,7 +289,22 @@ async fn patterns_show_and_take_only_what_the_client_may() {
         }
     };
     assert!(matches!(end, LinkEnd::Closed | LinkEnd::Io { .. }), "{end:?}");
+    // It neither sees nor changes a limit of other queues, nor takes over its name.
+    let mut client = Client::attach(&running, Role::Worker, 2).await;
+    assert_eq!(client.ask(Request::Limits).await, Answer::Limits(Vec::new()));
+    let pattern = glob("/jobs/b");
+    let of_name = JobLimit { pattern, ..limit.clone() };
+    for request in [Request::RemoveLimit { name: limit.name }, Request::SetLimit { limit: of_name }]
+    {
+        assert_eq!(client.try_ask(request).await, Err(RequestError::Forbidden));
+    }
     running.stop().await;
+}
+
+/// A limit that holds nothing back.
+fn limit(pattern: &str) -> JobLimit {
+    let (name, scope) = ("all".to_owned(), LimitScope::Queue);
+    JobLimit { name, pattern: glob(pattern), scope, concurrency: Some(1_000), rate: None }
 }
 
 fn sources() -> Sources {

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use longshore_protocol::messages::work::{
     BatchBuilder, Filter, NewSettle, SettleBatchBuilder, Sources,
 };
-use longshore_protocol::{JobId, JobState, NewJob};
+use longshore_protocol::{JobId, JobRate, JobState, LimitScope, NewJob};
 use proptest::prelude::*;
 
 use super::*;
 
 /// The highest kind of a command.
-const KIND_MAX: u8 = 21;
+const KIND_MAX: u8 = 23;
 
 fn whole(command: &Command) -> Bytes {
     let (head, raw) = command.encode();
@@ -59,7 +59,7 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 defaults: vec![path("/jobs"), path("/")],
             }),
             1,
-            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e80c2d72f80d0acf30ea08d06a08d0680808080028080808001c0843dc0843d80088008808004808004808080088080408080044080804020904e40a08d064080201e03808080801080dddb0180dddb0180b8992919b0ea0180dddb0180b89929a08d0680e0e2f739050101022f7102052f6a6f6273012f",
+            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e80c2d72f80d0acf30ea08d06a08d0680808080028080808001c0843dc0843dc0843d800280088008808004808004808080088080408080044080804020904e40a08d064080201e03808080801080dddb0180dddb0180b8992919b0ea0180dddb0180b89929a08d0680e0e2f739050101022f7102052f6a6f6273012f",
         ),
         (
             Command::LinkUp {
@@ -169,6 +169,26 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
             "ac02ad02904e06",
         ),
         (Command::Drain { link, request: 4, draining: true }, 20, "ac020401"),
+        (
+            Command::SetLimit {
+                link,
+                request: 4,
+                limit: JobLimit {
+                    name: "smtp".to_owned(),
+                    pattern: glob("/q/*"),
+                    scope: LimitScope::Shared,
+                    concurrency: Some(9),
+                    rate: Some(JobRate { units: 100, per_ms: 1_000, burst: 10 }),
+                },
+            },
+            22,
+            "ac020404736d7470042f712f2a0201090164e8070a",
+        ),
+        (
+            Command::RemoveLimit { link, request: 4, name: "smtp".to_owned() },
+            23,
+            "ac020404736d7470",
+        ),
         (Command::DeliveryBudget { budget: 0 }, 19, "00"),
         (Command::DeliveryBudget { budget: u64::MAX }, 19, "ffffffffffffffffff01"),
         (

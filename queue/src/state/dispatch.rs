@@ -6,9 +6,10 @@
 //! groups take turns command by command. A [paused](super::pause) queue has no jobs for its groups.
 //! A [delivery budget](super::delivery_budget) may limit how many jobs are delivered.
 //!
-//! A job that has expired when it would be delivered expires instead, in one bounded step per
-//! command. A group that finds more of them is *stalled*: the next command continues with it, and
-//! the next `Tick` is due at once.
+//! A job that has expired when it would be delivered expires instead; one that does not fit a
+//! [limit](super::limit) waits, or its queue is held back: in one bounded step per command. A group
+//! that finds more of them is *stalled*: the next command continues with it, and the next `Tick` is
+//! due at once.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -155,12 +156,14 @@ pub(super) struct Dispatch {
     changed_queues: Vec<u32>,
     /// Groups to serve. Empty between commands.
     queued_groups: Vec<u32>,
-    /// Groups with jobs and credits whose next job has expired: the next command serves them, too.
+    /// Groups with jobs and credits whose next job has expired, or does not fit: the next command
+    /// serves them, too.
     pub(super) stalled: BTreeSet<u32>,
     /// Sessions with parked subscriptions that may have a free handler. Empty between commands.
     pub(super) freed: Vec<u32>,
-    /// How many jobs this command may still expire instead of delivering them.
-    may_expire: usize,
+    /// How many jobs this command may still expire, or hold back, instead of delivering them; and
+    /// how many queues.
+    may_skip: u64,
 }
 
 impl Dispatch {
@@ -200,10 +203,11 @@ impl State {
         let mut changed_queues = std::mem::take(&mut self.dispatch.changed_queues);
         for queue in changed_queues.drain(..) {
             self.queues[queue as usize].is_changed = false;
+            self.reconsider(queue);
             self.update_groups_of(queue);
             self.queue_groups_of(queue);
         }
-        self.dispatch.may_expire = self.rules.step_jobs as usize;
+        self.dispatch.may_skip = self.rules.step_jobs;
         for group in std::mem::take(&mut self.dispatch.stalled) {
             self.queue_group(group);
         }
@@ -212,6 +216,8 @@ impl State {
         for &group in &queued_groups {
             self.serve(group, out);
         }
+        self.serve_lines(out);
+        queued_groups.append(&mut self.dispatch.queued_groups);
         // Queues whose jobs expired instead are marked as changed, but their groups are up to date.
         for queue in self.dispatch.changed_queues.drain(..) {
             self.queues[queue as usize].is_changed = false;
@@ -249,9 +255,9 @@ impl State {
     /// Updates a queue's groups with its current head and number of ready jobs.
     pub(super) fn update_groups_of(&mut self, queue: u32) {
         let q = &self.queues[queue as usize];
-        let (head, ready) = match q.pauses {
-            0 => (self.next_ready(queue).map(|(head, _)| head), q.ready.len() + q.fair_ready),
-            _ => (None, 0),
+        let (head, ready) = match q.delivers() {
+            true => (self.next_ready(queue).map(|(head, _)| head), q.ready.len() + q.fair_ready),
+            false => (None, 0),
         };
         let q = &mut self.queues[queue as usize];
         let (known, counted) = (q.known_head, q.known_ready);
@@ -263,6 +269,25 @@ impl State {
                 group.lanes.change(member.lane, queue, known, head);
             }
         }
+    }
+
+    /// Serves the groups of a queue that may deliver again.
+    pub(super) fn serve_queue(&mut self, queue: u32, out: &mut Outcomes) {
+        self.update_groups_of(queue);
+        self.queue_groups_of(queue);
+        let q = &self.queues[queue as usize];
+        let (first, count) = (q.turn as usize, q.groups.len());
+        for nth in 0..count {
+            let group = self.queues[queue as usize].groups[(first + nth) % count].group;
+            self.serve(group, out);
+        }
+    }
+
+    /// Whether one more job or queue may be skipped. If not, the next command continues.
+    pub(super) fn may_skip(&mut self) -> bool {
+        let may_skip = self.dispatch.may_skip > 0;
+        self.dispatch.may_skip -= u64::from(may_skip);
+        may_skip
     }
 
     pub(super) fn serve(&mut self, group: u32, out: &mut Outcomes) {
@@ -335,8 +360,8 @@ impl State {
     }
 
     /// Delivers jobs of one queue while they precede every other queue's, until one needs a free
-    /// handler: returns their number, and whether that is so. Expired jobs expire instead, up to
-    /// the command's limit: then the group is stalled.
+    /// handler: returns their number, and whether that is so. Expired jobs expire instead, and
+    /// those without room wait, up to the command's limit: then the group is stalled.
     fn take_run(
         &mut self,
         queue: u32,
@@ -345,28 +370,36 @@ impl State {
         most: u32,
         out: &mut Outcomes,
     ) -> (u32, bool) {
-        let (mut delivered, mut has_expired) = (0, false);
+        let (mut delivered, mut has_skipped) = (0, false);
         while delivered < most {
             let Some((head, slot)) = self.next_ready(queue) else { break };
-            if (delivered > 0 || has_expired) && bound.is_some_and(|bound| bound < (head, queue)) {
+            if (delivered > 0 || has_skipped) && bound.is_some_and(|bound| bound < (head, queue)) {
                 break;
             }
-            if self.is_expired(slot) {
-                if self.dispatch.may_expire == 0 {
+            let (is_expired, fits) = (self.is_expired(slot), self.fits_limits(queue, slot));
+            if is_expired || !fits || !self.still_has_room(slot) {
+                if !self.may_skip() {
                     let group = self.dispatch.subscriptions[subscription].group;
                     self.dispatch.stalled.insert(group);
                     break;
                 }
-                self.dispatch.may_expire -= 1;
-                self.expire_job(slot, out);
+                if is_expired {
+                    self.expire_job(slot, out);
+                } else if fits {
+                    self.return_candidate(slot, out);
+                } else {
+                    self.hold_back(queue, slot);
+                    break;
+                }
                 self.settle_turns(out);
-                has_expired = true;
+                has_skipped = true;
                 continue;
             }
             if self.waits_for_handler(slot, subscription) {
                 return (delivered, true);
             }
             self.deliver_job(slot, subscription, out);
+            self.settle_limit_keys(out);
             delivered += 1;
         }
         (delivered, false)

@@ -242,6 +242,7 @@ impl State {
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
         let mut new_orders: HashSet<(&Path, String)> = HashSet::new();
         let mut new_shares: HashSet<(&Path, ShareName)> = HashSet::new();
+        let mut new_limits: HashSet<(&Path, String)> = HashSet::new();
         let mut new_uniques: HashSet<(&Path, String)> = HashSet::new();
         let mut removed: HashSet<u32> = HashSet::new();
         let mut added = NewKeys::default();
@@ -291,6 +292,10 @@ impl State {
             if share.as_ref().is_some_and(|share| new_shares.contains(share)) {
                 keys.shares = 0;
             }
+            let limit = head.keys.as_ref().and_then(|keys| Some((path, keys.limit.clone()?)));
+            if limit.as_ref().is_some_and(|limit| new_limits.contains(limit)) {
+                keys.limits = 0;
+            }
             match fits.and_then(|()| self.admit_new_keys(keys, added)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
@@ -304,6 +309,8 @@ impl State {
                     added.held += keys.held;
                     added.orders += keys.orders;
                     added.shares += keys.shares;
+                    added.limits += keys.limits;
+                    new_limits.extend(limit);
                     new_shares.extend(share);
                     new_orders.extend(order);
                     new_keys.extend(text.map(|text| (text, (payload, head.id))));
@@ -387,6 +394,7 @@ impl State {
         made.closings = self.closings.of(path).count() as u16;
         self.queues.push(made);
         self.by_path.insert(path.clone(), queue);
+        self.add_limits_of(queue, path);
         self.join_groups(queue);
         out.queues_created.push(path.clone());
         queue

@@ -27,6 +27,7 @@ impl State {
                 | Substate::Delayed
                 | Substate::Timed
                 | Substate::Blocked
+                | Substate::Limited
         );
         self.sides[row.side].expires_at.filter(|_| waits && row.attempts == 0)
     }

@@ -110,7 +110,7 @@ pub struct QueueKeys<'a> {
     pub path: &'a Path,
     /// Idempotency keys, and unique keys for a period, that have not ended.
     pub keys: u64,
-    /// Jobs with an order key, a fair key or a unique key that have not ended.
+    /// Jobs with an order key, a fair key, a limit key, a cost or a unique key that have not ended.
     pub jobs: u64,
     /// When the last of them ends, in milliseconds since 1970.
     pub last_end: u64,
@@ -122,6 +122,7 @@ pub(super) struct NewKeys {
     pub(super) held: u64,
     pub(super) orders: u64,
     pub(super) shares: u64,
+    pub(super) limits: u64,
 }
 
 /// What a new job's key is to its queue.
@@ -229,7 +230,15 @@ impl State {
             held: u64::from(key == KeyUse::New) + u64::from(unique == UniqueUse::New),
             orders: u64::from(order.is_some_and(is_new)),
             shares: u64::from(self.has_new_share(path, head)),
+            limits: u64::from(self.has_new_limit_key(path, head)),
         }
+    }
+
+    fn has_new_limit_key(&self, path: &Path, head: &EntryHead) -> bool {
+        let limit = head.keys.as_ref().and_then(|keys| keys.limit.as_ref());
+        let find = |queue: u32, text: &String| self.limits.keys.find(queue, text.as_bytes());
+        let queue = self.by_path.get(path);
+        limit.is_some_and(|text| queue.and_then(|&queue| find(queue, text)).is_none())
     }
 
     fn has_new_share(&self, path: &Path, head: &EntryHead) -> bool {
@@ -243,9 +252,11 @@ impl State {
         let held = self.keys.bytes() + self.uniques.bytes() + (others.held + new.held) * KEY_BYTES;
         let orders = self.orders.table.len() as u64 + others.orders + new.orders;
         let shares = self.shares.table.len() as u64 + others.shares + new.shares;
+        let limits = self.limits.keys.len() as u64 + others.limits + new.limits;
         if new.held > 0 && held > self.rules.key_bytes
             || new.orders > 0 && orders > self.rules.order_keys
             || new.shares > 0 && shares > self.rules.fair_keys
+            || new.limits > 0 && limits > self.rules.limit_keys
         {
             return Err(Refusal::KeysFull);
         }

@@ -37,6 +37,7 @@ impl State {
         self.check_keys()?;
         self.check_orders()?;
         self.check_uniques()?;
+        self.check_limits()?;
         self.check_groups()
     }
 
@@ -166,9 +167,9 @@ impl State {
             ensure!(usize::from(queue.pauses) == pauses, "{path}: its pauses are miscounted");
             let closings = self.closings.of(path).count();
             ensure!(usize::from(queue.closings) == closings, "{path}: its closings are miscounted");
-            let (next, ready) = match pauses {
-                0 => (self.next_ready(number).map(|(head, _)| head), queue.counts.ready),
-                _ => (None, 0),
+            let (next, ready) = match queue.delivers() {
+                true => (self.next_ready(number).map(|(head, _)| head), queue.counts.ready),
+                false => (None, 0),
             };
             ensure!(queue.known_head == next, "{path}: its groups know another head");
             ensure!(queue.known_ready == ready, "{path}: its groups count otherwise");
@@ -331,7 +332,11 @@ impl State {
             let has_turn = key != NONE && self.orders.table[key].turn == slot;
             let needs_turn = matches!(
                 row.substate,
-                Substate::Fresh | Substate::Returned | Substate::Running | Substate::Retrying
+                Substate::Fresh
+                    | Substate::Returned
+                    | Substate::Running
+                    | Substate::Retrying
+                    | Substate::Limited
             );
             let may_have = matches!(
                 row.substate,
@@ -460,7 +465,7 @@ impl State {
             ensure!(subscriptions == group.subscriptions, "{pattern}: subscriptions differ");
             ensure!(subscriptions > 0, "{pattern}: a group without subscriptions");
             ensure!(credits == group.credits, "{pattern}: credits differ");
-            let ready = |queue: &Queue| if queue.pauses == 0 { queue.counts.ready } else { 0 };
+            let ready = |queue: &Queue| if queue.delivers() { queue.counts.ready } else { 0 };
             let (mut jobs, mut heads) = (0, vec![BTreeSet::new(); group.lanes.balances().len()]);
             for (number_of, queue) in (0u32..).zip(&self.queues) {
                 let is_permitted =
@@ -483,8 +488,12 @@ impl State {
             ensure!(both_wait == may_wait, "{pattern}: jobs and credits wait for each other");
             let next = group.lanes.next().and_then(|next| self.next_ready(next.queue));
             let next = next.map(|(_, slot)| slot);
-            let is_expired = next.is_some_and(|slot| self.is_expired(slot));
-            ensure!(!is_stalled || is_expired, "{pattern}: stalled before a job that is in time");
+            let is_skipped = next.is_some_and(|slot| {
+                let queue = self.rows[slot].queue;
+                let fits = self.fits_limits(queue, slot) && self.still_has_room(slot);
+                self.is_expired(slot) || !fits
+            });
+            ensure!(!is_stalled || is_skipped, "{pattern}: stalled before a job that may start");
             ensure!(group.lanes.heads().eq(&heads), "{pattern}: heads differ");
             ensure!(group.lanes.balances_are_valid(), "{pattern}: balances do not add up to 0");
         }

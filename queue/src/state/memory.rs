@@ -24,6 +24,8 @@ const WAIT_BYTES: usize = 24;
 const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
 /// A fair key's share: its entry, its text, its places in its level, the options of its jobs.
 const SHARE_BYTES: u64 = 800;
+/// A limit key: its entry, its rates, its timer, the options of its jobs.
+const LIMIT_KEY_BYTES: u64 = 800;
 /// A group of dead letters, with its entries in the tables by key and by age: in the worst case one
 /// for each dead job.
 const KIND_BYTES: usize = 128;
@@ -44,7 +46,8 @@ impl State {
             + due.wall.len()
             + due.expiring.len()
             + self.orders.blocked.len()
-            + self.shares.jobs.len();
+            + self.shares.jobs.len()
+            + 2 * (self.limits.waiting.len() + self.limits.candidates.len());
         let waiting = waiting * WAIT_BYTES;
         let sides = self.sides.len() * size_of::<Option<SideRow>>();
         let profiles = self.profiles.table().len() * PROFILE_BYTES;
@@ -56,7 +59,8 @@ impl State {
         let keys = self.keys.bytes()
             + self.uniques.bytes()
             + self.orders.bytes()
-            + self.shares.table.len() as u64 * SHARE_BYTES;
+            + self.shares.table.len() as u64 * SHARE_BYTES
+            + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES;
         bytes as u64 + items + keys + self.sessions.answer_bytes
     }
 }

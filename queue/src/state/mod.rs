@@ -15,6 +15,7 @@
 //!   But no job is delivered after its expiry: [`expiry`]; and no key of a job counts after its end:
 //!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
+//! - How many run, and start in a period, may be limited: [`limit`].
 
 mod act;
 mod age_cursor;
@@ -35,6 +36,7 @@ mod idempotency;
 mod invariant;
 mod key_table;
 mod lanes;
+mod limit;
 mod limits;
 mod links;
 mod matching;
@@ -80,6 +82,7 @@ use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
 use self::fair::Shares;
 use self::idempotency::HeldKeys;
+use self::limit::Limits;
 use self::links::{Link, ServedPaths};
 use self::names::WorkerNames;
 use self::order::Orders;
@@ -127,6 +130,7 @@ pub struct State {
     orders: Orders,
     shares: Shares,
     uniques: Uniques,
+    limits: Limits,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -176,6 +180,7 @@ impl State {
             orders: Orders::default(),
             shares: Shares::default(),
             uniques: Uniques::default(),
+            limits: Limits::new(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
@@ -194,6 +199,7 @@ impl State {
         debug_assert!(index > self.index, "indices rise");
         self.index = index;
         self.now = Now { mono_ms: now.mono_ms.max(self.now.mono_ms), wall_ms: now.wall_ms };
+        self.begin_limits();
         match command {
             Command::Start(start) => self.apply_start(start),
             Command::LinkUp { link, role, session, name, identity, work, resume } => {
@@ -223,6 +229,12 @@ impl State {
             Command::Pause { link, request, gate, pattern, paused } => {
                 let report = self.set_gate(*gate, pattern, *paused);
                 out.replies.push((*link, Reply::Paused { request: *request, report }));
+            }
+            Command::SetLimit { link, request, limit } => {
+                self.apply_limit(*link, *request, limit, out);
+            }
+            Command::RemoveLimit { link, request, name } => {
+                self.apply_remove_limit(*link, *request, name, out);
             }
             Command::Drain { link, request, draining } => {
                 self.draining = *draining;

@@ -95,10 +95,16 @@ impl State {
         }
     }
 
-    /// What a blocked job waits for.
+    /// What a blocked job waits for, or a ready one whose queue is held back.
     pub(super) fn blocked_by(&self, slot: u32) -> Option<BlockedBy> {
-        if self.rows[slot].substate != Substate::Blocked {
-            return None;
+        match self.rows[slot].substate {
+            Substate::Blocked => {}
+            Substate::Limited => return Some(self.limited_by_key(slot)),
+            Substate::Fresh | Substate::Returned => {
+                let by = self.limited_by(self.rows[slot].queue)?;
+                return Some(BlockedBy::Limit { by, key: None });
+            }
+            _ => return None,
         }
         let key = &self.orders.table[self.order_key_of(slot)];
         let with_turn = &self.rows[key.turn];
@@ -153,17 +159,25 @@ impl State {
         (entry.turn, entry.kept) = (slot, true);
         if self.rows[slot].substate == Substate::Blocked {
             self.leave_substate(slot);
-            self.enter_ready(slot, Substate::Returned, self.now.mono_ms);
+            self.enter_after_turn(slot, out);
+        }
+    }
+
+    /// The job has the turn: it is ready, or waits for room of its limit key.
+    fn enter_after_turn(&mut self, slot: u32, out: &mut Outcomes) {
+        self.enter_ready(slot, Substate::Returned, self.now.mono_ms);
+        if self.rows[slot].substate != Substate::Limited {
             self.emit(slot, JobChange::Unblocked, out);
         }
     }
 
-    /// Gives turns that have become free, or that an older job has a claim to.
+    /// Gives turns that have become free, or that an older job has a claim to; then room of limits.
     #[inline]
     pub(super) fn settle_turns(&mut self, out: &mut Outcomes) {
         if !self.orders.unsettled.is_empty() {
             self.settle_some_turns(out);
         }
+        self.settle_limit_keys(out);
     }
 
     #[inline(never)]
@@ -180,25 +194,28 @@ impl State {
                 if !self.may_be_overtaken(turn, order) {
                     continue;
                 }
+                let was_blocked = self.rows[turn].substate == Substate::Limited;
                 self.leave_substate(turn);
                 self.enter_blocked(turn, key);
-                self.emit(turn, JobChange::Blocked, out);
+                if !was_blocked {
+                    self.emit(turn, JobChange::Blocked, out);
+                }
             }
             self.orders.table[key].turn = next;
             self.leave_substate(next);
-            self.enter_ready(next, Substate::Returned, self.now.mono_ms);
-            self.emit(next, JobChange::Unblocked, out);
+            self.enter_after_turn(next, out);
         }
         // The list keeps its memory for the next command; a job that was overtaken is settled.
         self.orders.unsettled.clear();
         self.orders.unsettled = unsettled;
     }
 
-    /// True of a job with the turn that is ready, was never delivered, and is younger: its place is
+    /// True of a job with the turn that waits, was never delivered, and is younger: its place is
     /// behind an older one that came due, or was revived, after it.
     fn may_be_overtaken(&self, turn: u32, order: Order) -> bool {
         let row = &self.rows[turn];
-        row.substate == Substate::Returned && row.deliveries == 0 && order < row.order()
+        let waits = matches!(row.substate, Substate::Returned | Substate::Limited);
+        waits && row.deliveries == 0 && order < row.order()
     }
 
     /// Counts the profiles of each key, after a restore.
@@ -209,6 +226,9 @@ impl State {
             }
             if profile.keys.share != NONE {
                 self.shares.table[profile.keys.share].profiles += 1;
+            }
+            if profile.keys.limit != NONE {
+                self.limits.keys[profile.keys.limit].profiles += 1;
             }
         }
     }

@@ -19,10 +19,15 @@ pub(super) struct KeyNumbers {
     pub(super) order: u32,
     /// Its share; `NONE` without a fair key.
     pub(super) share: u32,
+    /// Its limit key; `NONE` without one.
+    pub(super) limit: u32,
+    /// Its units of limits.
+    pub(super) cost: u16,
 }
 
 impl KeyNumbers {
-    pub(super) const EMPTY: KeyNumbers = KeyNumbers { order: NONE, share: NONE };
+    pub(super) const EMPTY: KeyNumbers =
+        KeyNumbers { order: NONE, share: NONE, limit: NONE, cost: 1 };
 }
 
 /// What jobs have in common.
@@ -127,6 +132,10 @@ impl State {
             let (priority, weight) = (options.priority, fair.weight);
             numbers.share = self.share_number(queue, priority, &fair.key, weight);
         }
+        if let Some(text) = keys.and_then(|keys| keys.limit.as_ref()) {
+            numbers.limit = self.limit_key_number(queue, text);
+        }
+        numbers.cost = keys.and_then(|keys| keys.cost).unwrap_or(1).max(1);
         self.profile_with(options, numbers)
     }
 
@@ -139,6 +148,9 @@ impl State {
         if is_new && keys.share != NONE {
             self.shares.table[keys.share].profiles += 1;
         }
+        if is_new && keys.limit != NONE {
+            self.limits.keys[keys.limit].profiles += 1;
+        }
         number
     }
 
@@ -149,6 +161,9 @@ impl State {
         }
         if keys.share != NONE {
             self.release_share(keys.share);
+        }
+        if keys.limit != NONE {
+            self.release_limit_key(keys.limit);
         }
     }
 }

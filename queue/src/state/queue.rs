@@ -7,6 +7,7 @@ use longshore_protocol::messages::work::JobCounts;
 use longshore_protocol::{Gate, Path, QueueSettings};
 
 use super::fair::FairLevels;
+use super::limit::of_queue::{Held, QueueLimit};
 use super::ready::{Head, Ready};
 use super::retention::EndedJobs;
 use super::row::Substate;
@@ -39,9 +40,17 @@ pub(super) struct Queue {
     pub(super) fair_filled: BTreeSet<Reverse<i32>>,
     /// Their ready jobs.
     pub(super) fair_ready: u64,
+    /// The limits of its jobs, by number.
+    pub(super) limits: Vec<QueueLimit>,
+    /// The limits of its limit keys, by number.
+    pub(super) key_limits: Vec<u32>,
+    /// What holds it back.
+    pub(super) held: Option<Held>,
+    /// Units of the running jobs beyond one for each.
+    pub(super) extra_units: u64,
     pub(super) prepared: List,
     pub(super) scheduled: List,
-    /// Waiting for the turn of their order keys.
+    /// Waiting for the turn of their order keys, or room of their limit keys.
     pub(super) blocked: List,
     pub(super) running: List,
     pub(super) ended: EndedJobs,
@@ -60,7 +69,7 @@ pub(super) struct Queue {
     /// The group to serve first next time.
     pub(super) turn: u32,
     /// The head and the number of ready jobs that its groups know; updated with each command. None
-    /// while it is paused.
+    /// while it is paused or held back.
     pub(super) known_head: Option<Head>,
     pub(super) known_ready: u64,
     /// It is on the list of queues whose groups need an update.
@@ -78,6 +87,10 @@ impl Queue {
             fair: FairLevels::new(),
             fair_filled: BTreeSet::new(),
             fair_ready: 0,
+            limits: Vec::new(),
+            key_limits: Vec::new(),
+            held: None,
+            extra_units: 0,
             prepared: List::default(),
             scheduled: List::default(),
             blocked: List::default(),
@@ -113,6 +126,16 @@ impl Queue {
             Gate::Delivery => &mut self.pauses,
             Gate::Enqueue => &mut self.closings,
         }
+    }
+
+    /// Units of the running jobs.
+    pub(super) fn running_units(&self) -> u64 {
+        self.counts.running + self.extra_units
+    }
+
+    /// False while it is paused, or held back.
+    pub(super) fn delivers(&self) -> bool {
+        self.pauses == 0 && self.held.is_none()
     }
 
     /// Jobs in any state.
@@ -165,6 +188,6 @@ fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
         Substate::Dead => &mut counts.dead,
         Substate::Prepared => &mut counts.prepared,
         Substate::Expired => &mut counts.expired,
-        Substate::Blocked => &mut counts.blocked,
+        Substate::Blocked | Substate::Limited => &mut counts.blocked,
     })
 }

@@ -195,6 +195,7 @@ impl State {
             paused_by: self.pauses.of(&queue.path).take(queue.pauses.into()).cloned().collect(),
             closed_by: self.closings.of(&queue.path).take(queue.closings.into()).cloned().collect(),
             settings: queue.settings.clone(),
+            limited_by: self.limited_by(number),
         }
     }
 

@@ -75,10 +75,12 @@ pub(super) enum Substate {
     Expired = 11,
     /// Due, and waiting for the turn of its order key.
     Blocked = 12,
+    /// Due, and waiting for room of its limit key.
+    Limited = 13,
 }
 
 impl Substate {
-    pub(super) const ALL: [Substate; 13] = [
+    pub(super) const ALL: [Substate; 14] = [
         Substate::Free,
         Substate::Fresh,
         Substate::Returned,
@@ -92,6 +94,7 @@ impl Substate {
         Substate::Prepared,
         Substate::Expired,
         Substate::Blocked,
+        Substate::Limited,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Substate> {
@@ -120,7 +123,7 @@ impl Substate {
             Substate::Dead => JobState::Dead,
             Substate::Prepared => JobState::Prepared,
             Substate::Expired => JobState::Expired,
-            Substate::Blocked => JobState::Blocked,
+            Substate::Blocked | Substate::Limited => JobState::Blocked,
         })
     }
 }

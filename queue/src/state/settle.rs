@@ -12,7 +12,7 @@ use longshore_protocol::{
 
 use super::State;
 use super::history::fingerprint_of;
-use super::row::Substate;
+use super::row::{NONE, Substate};
 use super::rows::{PREFETCH, random_of};
 use crate::command::Command;
 use crate::outcome::{Outcomes, RecordRef, Reply};
@@ -102,11 +102,8 @@ impl State {
             Verdict::Complete(result) => self.complete(slot, result, out),
             Verdict::Fail(error) => self.fail(slot, self.error_at(batch, error), out),
             Verdict::Release => self.return_job(slot, JobChange::Released, out),
-            Verdict::Snooze(0) => self.return_job(slot, JobChange::Snoozed, out),
-            Verdict::Snooze(ms) => {
-                let due_ms = self.now.mono_ms.saturating_add(ms);
-                self.schedule_job(slot, Substate::Delayed, due_ms, JobChange::Snoozed, out);
-            }
+            Verdict::Snooze(ms) => self.snooze(slot, ms, out),
+            Verdict::Throttle(ms) => self.throttle(slot, ms, out),
             Verdict::Bury(error) => {
                 let error = Some(self.error_at(batch, error));
                 self.consume_attempt(slot, AttemptOutcome::Buried, error);
@@ -114,6 +111,25 @@ impl State {
             }
         }
         SettleOutcome::Accepted
+    }
+
+    fn snooze(&mut self, slot: u32, ms: u64, out: &mut Outcomes) {
+        if ms == 0 {
+            return self.return_job(slot, JobChange::Snoozed, out);
+        }
+        let due_ms = self.now.mono_ms.saturating_add(ms);
+        self.schedule_job(slot, Substate::Delayed, due_ms, JobChange::Snoozed, out);
+    }
+
+    /// The job's limit key rests, and the job waits with the key's others.
+    fn throttle(&mut self, slot: u32, ms: u64, out: &mut Outcomes) {
+        match self.limit_key_of(slot) {
+            NONE => self.snooze(slot, ms, out),
+            key => {
+                self.rest_limit_key(key, ms);
+                self.return_job(slot, JobChange::Snoozed, out);
+            }
+        }
     }
 
     fn complete(&mut self, slot: u32, result: Option<Span>, out: &mut Outcomes) {

@@ -43,7 +43,8 @@ impl State {
         let wall = wall.map(|&(at, _)| now.mono_ms.saturating_add(at.saturating_sub(now.wall_ms)));
         let sets = [&self.timers.mono, &self.timers.cleanup, &self.sessions.to_remove];
         let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
-        wall.chain(mono).min()
+        let stalled = (!self.dispatch.stalled.is_empty()).then_some(self.now.mono_ms);
+        wall.chain(mono).chain(self.limits_timer_ms()).chain(stalled).min()
     }
 
     /// Runs the timers that have expired: at most 10,000 of each kind; the rest with the next
@@ -51,6 +52,7 @@ impl State {
     pub(super) fn tick(&mut self, out: &mut Outcomes) {
         self.expire_past(out);
         self.make_scheduled_ready(out);
+        self.tick_limits();
         self.remove_ended(out);
         self.remove_sessions();
         self.end_keys();

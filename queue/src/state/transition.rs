@@ -143,6 +143,7 @@ impl State {
         let q = &mut self.queues[queue as usize];
         q.counts.ready -= 1;
         q.counts.running += 1;
+        self.charge_limits(slot);
 
         let side = self.rows[slot].side;
         let checkpoints = if side == NONE { 0 } else { self.restart_checkpoints(side) };
@@ -221,7 +222,8 @@ impl State {
         &mut self.sides[row.side]
     }
 
-    /// Makes the job ready; or blocked, if it has an order key and another job has the turn.
+    /// Makes the job ready; or blocked, if another job has the turn of its order key, or its limit
+    /// key has no room.
     pub(super) fn enter_ready(&mut self, slot: u32, mut substate: Substate, since_ms: u64) {
         let key = self.order_key_of(slot);
         if key != NONE {
@@ -229,6 +231,22 @@ impl State {
                 return self.enter_blocked(slot, key);
             }
             substate = Substate::Returned;
+        }
+        let limit = self.limit_key_of(slot);
+        if limit != NONE {
+            if !self.has_room(slot, limit) {
+                return self.enter_limited(slot, limit);
+            }
+            substate = Substate::Returned;
+        }
+        self.enter_ready_at_once(slot, substate, since_ms);
+    }
+
+    /// Makes the job ready, which has its turn and room.
+    pub(super) fn enter_ready_at_once(&mut self, slot: u32, mut substate: Substate, since_ms: u64) {
+        let limit = self.limit_key_of(slot);
+        if limit != NONE {
+            self.add_candidate(slot, limit);
         }
         let share = self.share_of(slot);
         if share != NONE {
@@ -253,6 +271,10 @@ impl State {
     /// Removes a job from the ready ones. Returns its share; `NONE` without a fair key.
     #[inline]
     fn remove_ready(&mut self, slot: u32) -> u32 {
+        let limit = self.limit_key_of(slot);
+        if limit != NONE {
+            self.remove_candidate(slot, limit);
+        }
         let share = self.share_of(slot);
         if share == NONE {
             let row = &self.rows[slot];
@@ -323,9 +345,11 @@ impl State {
                 let row = &mut self.rows[slot];
                 row.delivered = row.running_ms(self.now.mono_ms) as u32;
                 row.session = NONE;
+                self.discharge_limits(slot);
             }
             Substate::Completed | Substate::Cancelled | Substate::Expired => self.leave_ended(slot),
             Substate::Blocked => self.leave_blocked(slot),
+            Substate::Limited => self.leave_limited(slot),
             Substate::Prepared => {
                 q.prepared.unlink(&mut self.rows, Links::Main, slot);
                 self.timers.jobs(substate).remove(&(when, slot));

@@ -77,6 +77,9 @@ pub(super) fn admit(
         Command::Pause { link, request, paused: true, .. } => {
             (link, Reply::Paused { request, report: Err(RequestError::NoSpace) })
         }
+        Command::SetLimit { link, request, .. } => {
+            (link, Reply::LimitSet { request, result: Err(RequestError::NoSpace) })
+        }
         Command::Drain { link, request, draining: true } => {
             (link, Reply::Drained { request, result: Err(RequestError::NoSpace) })
         }
@@ -124,8 +127,10 @@ fn without_stale_payloads(state: &State, link: LinkId, batch: &SettleBatch) -> O
     for SettleItem { token, verdict } in batch.items() {
         // The second item with the same token ends nothing.
         let ends = state.holds(token, link) && ended.insert(token);
-        let has_payload =
-            !matches!(verdict, Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_));
+        let has_payload = !matches!(
+            verdict,
+            Verdict::Complete(None) | Verdict::Release | Verdict::Snooze(_) | Verdict::Throttle(_)
+        );
         has_any |= !ends && has_payload;
         let settle = if ends { NewSettle::of(batch.body(), verdict) } else { NewSettle::Release };
         builder.push(token, &settle);
@@ -141,7 +146,7 @@ fn has_large(batch: &SettleBatch) -> bool {
             let bytes = match item.verdict {
                 Verdict::Complete(result) => result.map_or(0, |result| result.length),
                 Verdict::Fail(error) | Verdict::Bury(error) => error.length,
-                Verdict::Release | Verdict::Snooze(_) => 0,
+                Verdict::Release | Verdict::Snooze(_) | Verdict::Throttle(_) => 0,
             };
             bytes as usize > SMALL_BYTES_MAX
         })

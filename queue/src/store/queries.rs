@@ -25,6 +25,12 @@ pub(super) fn answer(
     within: Option<&PathSet>,
 ) -> PendingAnswer {
     match request {
+        Request::Limits => {
+            let limits = state
+                .limits()
+                .filter(|limit| within.is_none_or(|within| within.covers(&limit.pattern)));
+            PendingAnswer::Ready(Answer::Limits(limits.cloned().collect()))
+        }
         Request::Queues { pattern } => {
             PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, within, now)))
         }

@@ -22,6 +22,8 @@ struct Line {
     order_key: Option<String>,
     fair_key: Option<String>,
     fair_weight: Option<u16>,
+    limit_key: Option<String>,
+    cost: Option<u16>,
     unique: Option<UniqueBy>,
     unique_until: Option<String>,
     on_conflict: Option<String>,
@@ -79,6 +81,12 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     super::set_idempotency(&mut job, line.idempotency_key, key_for.transpose()?);
     if let Some(key) = line.order_key {
         job.keys_mut().order = Some(key);
+    }
+    if let Some(key) = line.limit_key {
+        job.keys_mut().limit = Some(key);
+    }
+    if let Some(cost) = line.cost {
+        job.keys_mut().cost = Some(cost);
     }
     match (line.fair_key, line.fair_weight) {
         (Some(key), weight) => {

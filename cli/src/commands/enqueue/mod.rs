@@ -131,6 +131,12 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     if let Some(key) = arguments.order_key.clone() {
         job.keys_mut().order = Some(key);
     }
+    if let Some(key) = arguments.limit_key.clone() {
+        job.keys_mut().limit = Some(key);
+    }
+    if let Some(cost) = arguments.cost {
+        job.keys_mut().cost = Some(cost);
+    }
     if let Some(key) = arguments.fair_key.clone() {
         job.keys_mut().fair = Some(FairKey { key, weight: arguments.fair_weight });
     }

@@ -8,6 +8,7 @@ use longshore::protocol::messages::work::{
 use longshore::{Glob, Path};
 use serde_json::{Value, json};
 
+use super::super::limit::limit_json;
 use super::super::queue::settings_json;
 use crate::output::bytes_json;
 
@@ -104,6 +105,12 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
                 "pattern": pattern.as_str(), "paused": paused,
             }),
         ),
+        Command::SetLimit { link, request, limit } => {
+            ("set_limit", json!({ "link": link.0, "request": request, "limit": limit_json(limit) }))
+        }
+        Command::RemoveLimit { link, request, name } => {
+            ("remove_limit", json!({ "link": link.0, "request": request, "name": name }))
+        }
         Command::Drain { link, request, draining } => {
             ("drain", json!({ "link": link.0, "request": request, "draining": draining }))
         }
@@ -171,6 +178,10 @@ fn ends(batch: &SettleBatch, payloads: bool) -> Vec<Value> {
             Verdict::Snooze(delay_ms) => {
                 end["delay_ms"] = json!(delay_ms);
                 ("snooze", None)
+            }
+            Verdict::Throttle(delay_ms) => {
+                end["delay_ms"] = json!(delay_ms);
+                ("throttle", None)
             }
             Verdict::Bury(error) => ("bury", Some(error)),
         };

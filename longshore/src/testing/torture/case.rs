@@ -344,6 +344,7 @@ pub(super) fn words_of(settle: Option<&NewSettle>) -> String {
         Some(NewSettle::Fail(error)) => format!("failed: {}", error.message),
         Some(NewSettle::Release) => "released".to_owned(),
         Some(NewSettle::Snooze { ms }) => format!("snoozed for {ms} ms"),
+        Some(NewSettle::Throttle { ms }) => format!("throttled for {ms} ms"),
         Some(NewSettle::Bury(error)) => format!("buried: {}", error.message),
     }
 }

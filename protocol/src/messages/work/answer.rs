@@ -10,9 +10,10 @@ use crate::fingerprint::Fingerprint;
 use crate::glob::Glob;
 use crate::id::JobId;
 use crate::job::JobError;
+use crate::job_limit::JobLimit;
 use crate::limits::{
-    BATCH_JOBS_MAX, CHECKPOINTS_MAX, DEAD_GROUPS_MAX, PAGE_JOBS_MAX, PAUSES_MAX, QUEUES_MAX,
-    QUIETED_WORKERS_MAX,
+    BATCH_JOBS_MAX, CHECKPOINTS_MAX, DEAD_GROUPS_MAX, LIMITS_MAX, PAGE_JOBS_MAX, PAUSES_MAX,
+    QUEUES_MAX, QUIETED_WORKERS_MAX,
 };
 use crate::path::Path;
 use crate::runs::Runs;
@@ -52,6 +53,11 @@ fields! {
         12 = Done,
         /// To [`Request::Quiet`](super::Request::Quiet): the matching workers; at most 10,000.
         13 = Quieted(workers: Vec<QuietedWorker> = at_most("workers", QUIETED_WORKERS_MAX)),
+        /// To [`Request::SetLimit`](super::Request::SetLimit) and
+        /// [`Request::RemoveLimit`](super::Request::RemoveLimit): whether anything has changed.
+        14 = LimitSet(changed: bool),
+        /// To [`Request::Limits`](super::Request::Limits): those of queues that the client may see.
+        15 = Limits(limits: Vec<JobLimit> = at_most("limits", LIMITS_MAX)),
     }
 
     /// A page of jobs, in the publisher's order.

@@ -2,14 +2,16 @@
 
 use bytes::Bytes;
 
+use crate::codec::{Reader, WireError};
 use crate::codes::{AttemptOutcome, DeathReason, JobState};
 use crate::fields::fields;
 use crate::fingerprint::Fingerprint;
 use crate::id::{JobId, Token};
 use crate::job::{Headers, JobError, JobOptions};
+use crate::keys::key;
 use crate::limits::{
-    ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
+    ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, KEY_BYTES_MAX, LIMIT_NAME_BYTES_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
 };
 use crate::path::Path;
 
@@ -91,6 +93,32 @@ fields! {
             /// Its state.
             state: JobState,
         },
+        /// For room in a limit. Also of a ready job, whose queue waits for it.
+        1 = Limit {
+            /// The limit.
+            by: LimitedBy,
+            /// The job's limit key, if the limit counts by key.
+            key: Option<String> = read_by(
+                optional_key,
+                |_: &mut crate::tests::Source| Some("acme".to_owned())
+            ),
+        },
+        /// For the end of its limit key's rest.
+        2 = Throttled {
+            /// The key.
+            key: String = at_most("limit key", KEY_BYTES_MAX),
+            /// When it ends, in milliseconds since 1970.
+            until: u64,
+        },
+    }
+
+    /// A limit without room.
+    pub struct LimitedBy {
+        /// Its name.
+        pub limit: String = at_most("name of a limit", LIMIT_NAME_BYTES_MAX),
+        /// When it has room again, in milliseconds since 1970; `None` if that depends on other
+        /// jobs.
+        pub until: Option<u64>,
     }
 
     /// The progress of a running job. It is not stored durably: a restart of the publisher loses
@@ -135,4 +163,8 @@ fields! {
         /// Its data, if requested.
         pub bytes: Option<Bytes> = at_most("checkpoint", CHECKPOINT_BYTES_MAX),
     }
+}
+
+fn optional_key(r: &mut Reader) -> Result<Option<String>, WireError> {
+    if r.bool()? { key(r, "limit key").map(Some) } else { Ok(None) }
 }

@@ -30,7 +30,7 @@ pub use enqueue::{
     NOT_HOME_PLACEHOLDER_PATH, OVER_QUOTA_PLACEHOLDER_PATH, SealedBatch, VALUE_PLACEHOLDER_PATH,
 };
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
-pub use job_info::{AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, ProgressInfo};
+pub use job_info::{AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo};
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
 pub use quiet::{Quiet, QuietEnd, QuietedWorker, WorkerPattern, WorkerPatternError};
 pub use request::{Action, JobsQuery, Pace, Request, RequestError};

@@ -9,7 +9,8 @@ use crate::codes::Gate;
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
 use crate::id::{JobId, Token};
-use crate::limits::{BATCH_BYTES_MAX, WORKER_PATTERNS_MAX};
+use crate::job_limit::JobLimit;
+use crate::limits::{BATCH_BYTES_MAX, LIMIT_NAME_BYTES_MAX, WORKER_PATTERNS_MAX};
 use crate::path::Path;
 use crate::settings::QueueSettings;
 
@@ -112,6 +113,20 @@ fields! {
             /// Only report the matching workers.
             dry_run: bool,
         },
+        /// Adds a limit of jobs, or changes the one of its name. One with another pattern or scope
+        /// begins anew. Answered by [`Answer::LimitSet`](super::Answer::LimitSet).
+        16 = SetLimit {
+            /// The limit.
+            limit: JobLimit,
+        },
+        /// Removes the limit of that name. Answered by
+        /// [`Answer::LimitSet`](super::Answer::LimitSet).
+        17 = RemoveLimit {
+            /// Its name.
+            name: String = at_most("name of a limit", LIMIT_NAME_BYTES_MAX),
+        },
+        /// All limits of jobs.
+        18 = Limits,
     }
 
     /// Selects the jobs of a listing, and the parts of each job.
@@ -195,5 +210,8 @@ codes! {
         /// else goes on.
         NotAudited = 11, "NotAudited: the publisher's audit log cannot be written, so acts are \
                           refused; its log says why";
+        /// The publisher has reached its number of limits: 256.
+        TooManyLimits = 12, "TooManyLimits: the publisher has 256 limits; \
+                             remove some, or let one match more queues";
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! body:     sequence │ count │ count × (token, as the difference from the one before │ verdict)
 //! verdict:  0 complete │ 1 complete, result │ 2 fail, error │ 3 release
-//!           │ 4 snooze, milliseconds │ 5 bury, error
+//!           │ 4 snooze, milliseconds │ 5 bury, error │ 6 throttle, milliseconds
 //! ```
 //! The publisher writes the body to its journal unchanged, and reads results and errors back from
 //! there.
@@ -17,7 +17,7 @@ use crate::fields::fields;
 use crate::frame::FrameWriter;
 use crate::id::Token;
 use crate::job::JobError;
-use crate::limits::{BATCH_BYTES_MAX, RESULT_BYTES_MAX, SETTLES_MAX, WAIT_MS_MAX};
+use crate::limits::{BATCH_BYTES_MAX, RESULT_BYTES_MAX, SETTLES_MAX, THROTTLE_MS_MAX, WAIT_MS_MAX};
 use crate::messages::work::tag;
 use crate::runs::Runs;
 
@@ -40,6 +40,12 @@ pub enum NewSettle {
     },
     /// The job becomes a dead letter, even if it has attempts left.
     Bury(JobError),
+    /// The job is returned, and until then no job of its limit key is delivered; the attempt does
+    /// not count. A job without a limit key is snoozed.
+    Throttle {
+        /// For how long, in milliseconds; over 7 days counts as 7 days.
+        ms: u64,
+    },
 }
 
 impl NewSettle {
@@ -54,6 +60,7 @@ impl NewSettle {
             Verdict::Release => NewSettle::Release,
             Verdict::Snooze(ms) => NewSettle::Snooze { ms },
             Verdict::Bury(span) => NewSettle::Bury(error(span)),
+            Verdict::Throttle(ms) => NewSettle::Throttle { ms },
         }
     }
 }
@@ -109,6 +116,10 @@ impl SettleBatchBuilder {
             NewSettle::Bury(error) => {
                 self.items.u8(5);
                 error.encode(&mut self.items);
+            }
+            NewSettle::Throttle { ms } => {
+                self.items.u8(6);
+                self.items.u64((*ms).min(THROTTLE_MS_MAX));
             }
         }
         self.count += 1;
@@ -170,6 +181,8 @@ pub enum Verdict {
     Snooze(u64),
     /// Buried, with the range of the encoded [`JobError`].
     Bury(Span),
+    /// Returned, with its limit key resting for that many milliseconds.
+    Throttle(u64),
 }
 
 impl SettleBatch {
@@ -231,6 +244,7 @@ fn read_item(r: &mut Reader, before: &mut u64) -> Result<SettleItem, WireError> 
         3 => Verdict::Release,
         4 => Verdict::Snooze(r.u64()?.min(WAIT_MS_MAX)),
         5 => Verdict::Bury(read_error(r)?),
+        6 => Verdict::Throttle(r.u64()?.min(THROTTLE_MS_MAX)),
         _ => return Err(unknown),
     };
     Ok(SettleItem { token, verdict })

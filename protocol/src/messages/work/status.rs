@@ -1,5 +1,6 @@
 //! Statistics of publishers and queues.
 
+use super::job_info::LimitedBy;
 use crate::codes::{Durability, JobState};
 use crate::fields::{codes, fields};
 use crate::glob::Glob;
@@ -169,6 +170,8 @@ fields! {
         pub closed_by: Vec<Glob> = at_most("closings of a queue", PAUSES_MAX),
         /// The settings of its jobs.
         pub settings: QueueSettings,
+        /// The limit for which its ready jobs wait; `None` if they wait for workers alone.
+        pub limited_by: Option<LimitedBy>,
     }
 }
 
@@ -190,6 +193,7 @@ impl QueueStat {
             paused_by: Vec::new(),
             closed_by: Vec::new(),
             settings: QueueSettings::default(),
+            limited_by: None,
         }
     }
 }

@@ -203,5 +203,6 @@ fn accepted_damage_is_set_aside_and_earlier_commands_survive() {
     let least = target / 20;
     let each = [met.harmless, met.cut_short, met.exact];
     assert!(each.iter().all(|&times| times >= least), "{met:?}");
-    assert!(met.all_lost < least, "one damage seldom costs everything: {met:?}");
+    // About 5 in 100, of those in the first records.
+    assert!(met.all_lost < target / 10, "one damage seldom costs everything: {met:?}");
 }

@@ -18,7 +18,7 @@ pub(super) struct CommandCoverage {
 }
 
 /// Every kind of command that a client or time can cause while there is room, by its effect.
-pub(super) const COMMANDS: [&str; 33] = [
+pub(super) const COMMANDS: [&str; 35] = [
     "start",
     "link up",
     "link up with leases",
@@ -52,6 +52,8 @@ pub(super) const COMMANDS: [&str; 33] = [
     "reset",
     "damaged",
     "tick",
+    "set limit",
+    "remove limit",
 ];
 
 /// Additional commands on a disk that is short of room.
@@ -126,6 +128,8 @@ impl CommandCoverage {
             }
             Command::Pause { paused: true, .. } => count("pause"),
             Command::Pause { paused: false, .. } => count("resume"),
+            Command::SetLimit { .. } => count("set limit"),
+            Command::RemoveLimit { .. } => count("remove limit"),
             Command::Drain { .. } => count("drain"),
             Command::Configure { reset: false, .. } => count("configure"),
             Command::Configure { reset: true, .. } => count("reset"),

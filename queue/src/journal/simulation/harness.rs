@@ -271,6 +271,7 @@ impl SimulationHarness {
             69..77 => self.act(run)?,
             77..80 => self.replace(run)?,
             80..82 => self.configure(run)?,
+            82..84 if self.relates_jobs && self.once_in(2) => self.change_limit(run)?,
             82..84 => self.pause(run)?,
             84..86 => self.show(run),
             86..91 => self.report(run),

@@ -139,7 +139,7 @@ impl SimulationHarness {
                     self.model.replaced(dead, new, outcome == ReplaceOutcome::Replaced);
                 }
             }
-            Reply::Drained { .. } => {}
+            Reply::Drained { .. } | Reply::LimitSet { .. } => {}
             Reply::Paused { request, report } => {
                 if let Some(ToolRequest::Pause(pattern, paused)) = session.requests.remove(&request)
                 {

@@ -2,7 +2,8 @@
 
 use longshore_protocol::messages::work::{Action, Filter, Pace, Request, Selection};
 use longshore_protocol::{
-    Backoff, FrameWriter, Gate, Glob, JobId, JobState, Path, QueueSettings, Role,
+    Backoff, FrameWriter, Gate, Glob, JobId, JobLimit, JobRate, JobState, LimitScope, Path,
+    QueueSettings, Role,
 };
 use rand::RngExt;
 
@@ -122,6 +123,27 @@ impl SimulationHarness {
                 Command::Pause { link, request, gate: Gate::Delivery, pattern, paused },
             )
             .map(drop)
+    }
+
+    /// Sets or removes a limit. All of them let jobs pass quickly.
+    pub(super) fn change_limit(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
+        let Some((_, link)) = self.link_of(Role::Tool) else { return Ok(()) };
+        self.next_request += 1;
+        let request = self.next_request;
+        let name = self.one_of(&["a", "b", "c"]).to_owned();
+        if self.once_in(3) {
+            return run
+                .store
+                .submit(self.now, Command::RemoveLimit { link, request, name })
+                .map(drop);
+        }
+        let rate = JobRate { units: 20, per_ms: 100, burst: 5 };
+        let concurrency = self.once_in(2).then(|| self.random.random_range(1..6));
+        let rate = (concurrency.is_none() || self.once_in(3)).then_some(rate);
+        let scope = self.one_of(LimitScope::ALL);
+        let pattern = self.one_of(&["/**", "/a/**", "/c"]).parse().expect("a pattern");
+        let limit = JobLimit { name, pattern, scope, concurrency, rate };
+        run.store.submit(self.now, Command::SetLimit { link, request, limit }).map(drop)
     }
 
     /// Queries a job: the model records the result.

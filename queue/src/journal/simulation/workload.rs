@@ -151,7 +151,9 @@ impl SimulationHarness {
             key: self.one_of(&["many", "few"]).to_owned(),
             weight: self.one_of(&[1, 3]),
         });
-        let keys = JobKeys { order, fair, ..JobKeys::default() };
+        let limit = (relates && self.once_in(4)).then(|| self.one_of(&["m", "n"]).to_owned());
+        let cost = (relates && self.once_in(6)).then(|| self.one_of(&[2, 3]));
+        let keys = JobKeys { order, fair, limit, cost, ..JobKeys::default() };
         let keys = (!keys.is_empty()).then(|| Box::new(keys));
         NewJob { options, keys, ..NewJob::new(path, id, self.bytes(most)) }
     }
@@ -228,6 +230,7 @@ impl SimulationHarness {
                 }
                 5 | 6 => (NewSettle::Fail(error), None),
                 7 => (NewSettle::Release, None),
+                8 if self.once_in(2) => (NewSettle::Throttle { ms: 300 }, None),
                 8 => (NewSettle::Snooze { ms: 1_000 }, None),
                 _ => (NewSettle::Bury(error), Some(JobState::Dead)),
             };

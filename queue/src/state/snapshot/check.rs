@@ -9,13 +9,16 @@ use super::SnapshotError;
 impl State {
     /// The job's keys are of its queue, and its substate goes with them.
     fn keys_fit(&self, row: &Row) -> bool {
-        let KeyNumbers { order, share } = *self.profiles.keys(row.profile);
+        let KeyNumbers { order, share, limit, cost: _ } = *self.profiles.keys(row.profile);
+        let limit = self.limits.keys.entries().get(limit);
         let order = self.orders.table.entries().get(order);
         let share = self.shares.table.entries().get(share);
         order.is_none_or(|key| key.queue == row.queue)
             && share.is_none_or(|share| share.queue == row.queue)
+            && limit.is_none_or(|key| key.queue == row.queue)
             && match row.substate {
-                Substate::Fresh => order.is_none() && share.is_none(),
+                Substate::Fresh => order.is_none() && share.is_none() && limit.is_none(),
+                Substate::Limited => limit.is_some(),
                 Substate::Blocked => order.is_some_and(|key| key.turn != NONE),
                 _ => true,
             }
@@ -41,6 +44,8 @@ impl State {
             };
             if order != NONE && self.orders.table.entries().get(order).is_none()
                 || share != NONE && !is_share(share)
+                || profile.keys.limit != NONE
+                    && self.limits.keys.entries().get(profile.keys.limit).is_none()
             {
                 return inconsistent("options");
             }
@@ -95,6 +100,10 @@ impl State {
         let shares = self.shares.table.entries();
         if shares.iter().any(|(_, share)| share.queue as usize >= self.queues.len()) {
             return inconsistent("a share");
+        }
+        let mut limit_keys = self.limits.keys.entries().iter();
+        if limit_keys.any(|(_, key)| key.queue as usize >= self.queues.len()) {
+            return inconsistent("a limit key");
         }
         for (number, key) in self.orders.table.entries().iter() {
             let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;

@@ -11,6 +11,7 @@ use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
 use super::super::fair::Share;
 use super::super::idempotency::HeldKey;
+use super::super::limit::of_key::LimitKey;
 use super::super::names::WorkerName;
 use super::super::order::OrderKey;
 use super::super::profile::Profile;
@@ -19,7 +20,7 @@ use super::super::row::{Row, Substate};
 use super::super::session::Session;
 use super::super::transition::SideRow;
 use super::super::unique::UniqueKey;
-use super::head::put_link;
+use super::head::{put_limit, put_link};
 use super::{BLOCK_BYTES, FREE, Table};
 use crate::command::Start;
 use crate::log::Snapshot;
@@ -46,6 +47,7 @@ pub struct Frozen {
     orders: FrozenSlab<OrderKey>,
     shares: FrozenSlab<Share>,
     uniques: FrozenSlab<UniqueKey>,
+    limit_keys: FrozenSlab<LimitKey>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
@@ -71,7 +73,8 @@ impl State {
             + (self.keys.table().len()
                 + self.uniques.table.len()
                 + self.orders.table.len()
-                + self.shares.table.len()) as u64
+                + self.shares.table.len()
+                + self.limits.keys.len()) as u64
                 * KEY_BYTES
     }
 
@@ -100,6 +103,7 @@ impl State {
             orders: self.orders.table.freeze(),
             shares: self.shares.table.freeze(),
             uniques: self.uniques.table.freeze(),
+            limit_keys: self.limits.keys.freeze(),
         }
     }
 
@@ -109,6 +113,7 @@ impl State {
         write_all(Table::Pauses as u8, &mut blocks, self.pauses.all(), Glob::encode);
         write_all(Table::Closings as u8, &mut blocks, self.closings.all(), Glob::encode);
         write_all(Table::Queues as u8, &mut blocks, self.queues.iter(), Queue::encode);
+        write_all(Table::Limits as u8, &mut blocks, self.limits.entries.iter(), put_limit);
         write_all(Table::Groups as u8, &mut blocks, entries, Option::encode);
         write_all(Table::Groups as u8 | FREE, &mut blocks, free, put_number);
         write_all(Table::Links as u8, &mut blocks, self.links.iter(), put_link);
@@ -157,6 +162,7 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Orders, &mut self.orders, out)
             || next_of_slab(Table::Shares, &mut self.shares, out)
             || next_of_slab(Table::Uniques, &mut self.uniques, out)
+            || next_of_slab(Table::LimitKeys, &mut self.limit_keys, out)
     }
 }
 

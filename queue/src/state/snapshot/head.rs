@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use longshore_protocol::{Decode, Encode, FrameWriter, LinkId, Reader, WireError};
 
 use super::super::State;
+use super::super::limit::LimitEntry;
 use super::super::links::Link;
 use super::{Counts, SnapshotError, Table, VERSION, index, put_index};
 use crate::time::Now;
@@ -21,6 +22,8 @@ impl State {
         out.u64(self.stale_refused);
         out.u64(self.delivery_budget);
         out.bool(self.draining);
+        out.u64(u64::from(self.limits.next_number));
+        put_index(&mut out, self.limits.sweep);
         put_index(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -40,6 +43,8 @@ impl State {
         self.stale_refused = r.u64()?;
         self.delivery_budget = r.u64()?;
         self.draining = r.bool()?;
+        self.limits.next_number = r.u32()?;
+        self.limits.sweep = index(r)?;
         self.rows.free = index(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {
@@ -68,6 +73,8 @@ impl State {
             Table::Orders => self.orders.table.entries().allocated(),
             Table::Shares => self.shares.table.entries().allocated(),
             Table::Uniques => self.uniques.table.entries().allocated(),
+            Table::Limits => self.limits.entries.len(),
+            Table::LimitKeys => self.limits.keys.entries().allocated(),
         };
         count as u64
     }
@@ -91,4 +98,13 @@ pub(super) fn link(r: &mut Reader) -> Result<(LinkId, Link), WireError> {
         subscriptions.insert(r.u32()?, index(r)?);
     }
     Ok((id, Link { session, subscriptions }))
+}
+
+pub(super) fn put_limit((&number, entry): (&u32, &LimitEntry), out: &mut FrameWriter) {
+    out.u64(u64::from(number));
+    entry.encode(out);
+}
+
+pub(super) fn limit(r: &mut Reader) -> Result<(u32, LimitEntry), WireError> {
+    Ok((r.u32()?, LimitEntry::decode(r)?))
 }

@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 7;
+const VERSION: u8 = 8;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
@@ -53,12 +53,14 @@ enum Table {
     Orders = 14,
     Shares = 15,
     Uniques = 16,
+    Limits = 17,
+    LimitKeys = 18,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 17] = [
+    const ALL: [Table; 19] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -76,6 +78,8 @@ impl Table {
         Table::Orders,
         Table::Shares,
         Table::Uniques,
+        Table::Limits,
+        Table::LimitKeys,
     ];
 }
 

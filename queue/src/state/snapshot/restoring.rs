@@ -10,6 +10,7 @@ use super::super::dead_letters::{DeadLetterGroup as DeadGroup, DeadLetters};
 use super::super::enqueue::JOBS_MAX;
 use super::super::fair::{Share, Shares};
 use super::super::idempotency::{HeldKey, HeldKeys};
+use super::super::limit::of_key::LimitKey;
 use super::super::links::ServedPaths;
 use super::super::names::{WorkerName, WorkerNames};
 use super::super::order::{OrderKey, Orders};
@@ -34,6 +35,7 @@ pub struct Restoring {
     orders: Slab<OrderKey>,
     shares: Slab<Share>,
     uniques: Slab<UniqueKey>,
+    limit_keys: Slab<LimitKey>,
 }
 
 impl Default for Restoring {
@@ -55,6 +57,7 @@ impl Restoring {
             orders: Slab::default(),
             shares: Slab::default(),
             uniques: Slab::default(),
+            limit_keys: Slab::default(),
         }
     }
 
@@ -114,6 +117,14 @@ impl Restoring {
                 Table::Orders => self.orders.push_entry(r.option()?),
                 Table::Shares => self.shares.push_entry(r.option()?),
                 Table::Uniques => self.uniques.push_entry(r.option()?),
+                Table::LimitKeys => self.limit_keys.push_entry(r.option()?),
+                Table::Limits => {
+                    let (number, entry) = head::limit(r)?;
+                    let is_new = number < state.limits.next_number;
+                    if !is_new || state.limits.entries.insert(number, entry).is_some() {
+                        return Err(inconsistent("a limit"));
+                    }
+                }
             }
         }
         Ok(())
@@ -135,10 +146,12 @@ impl Restoring {
                 Table::Orders => self.orders.push_free(number),
                 Table::Shares => self.shares.push_free(number),
                 Table::Uniques => self.uniques.push_free(number),
+                Table::LimitKeys => self.limit_keys.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
                 | Table::Queues
+                | Table::Limits
                 | Table::Links
                 | Table::Rows => {
                     return Err(inconsistent("free numbers of a table without any"));
@@ -153,13 +166,14 @@ impl Restoring {
     /// # Errors
     /// When blocks are missing, or contradict each other.
     pub fn finish(self) -> Result<State, SnapshotError> {
-        let Restoring { mut state, counts, profiles, names, dead, keys, orders, shares, uniques } =
-            self;
+        let Restoring { mut state, counts, profiles, names, dead, keys, orders, .. } = self;
+        let (shares, uniques, limit_keys) = (self.shares, self.uniques, self.limit_keys);
         let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
         let are_whole = are_whole.into_iter().chain([orders.is_whole(), shares.is_whole()]);
         let are_whole = are_whole.into_iter().chain([
             uniques.is_whole(),
+            limit_keys.is_whole(),
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
             state.dispatch.subscriptions.is_whole(),
@@ -178,6 +192,7 @@ impl Restoring {
         state.shares = Shares::from_entries(shares).ok_or(inconsistent("a share twice"))?;
         state.uniques = Uniques::from_entries(uniques)
             .ok_or(inconsistent("a unique key that is there twice"))?;
+        state.limits.set_keys(limit_keys).ok_or(inconsistent("a limit key twice"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }
@@ -192,6 +207,7 @@ impl Restoring {
         state.count_shares();
         state.index_queues()?;
         state.index_rows();
+        state.index_limits()?;
         state.count_jobs_of_uniques();
         state.index_sessions();
         state.index_groups();

@@ -18,7 +18,7 @@ impl State {
         // Sets are built from sorted lists: inserting millions one by one takes several times as
         // long.
         let (mut mono, mut wall, mut expiring) = (Vec::new(), Vec::new(), Vec::new());
-        let mut blocked = Vec::new();
+        let (mut blocked, mut waiting, mut candidates) = (Vec::new(), Vec::new(), Vec::new());
         for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
             let (substate, when, queue) = (row.substate, row.when, row.queue);
@@ -26,8 +26,23 @@ impl State {
                 continue;
             }
             let priority = self.profiles.options(row.profile).priority;
+            let (cost, limit) = (self.cost_of(slot), self.limit_key_of(slot));
+            let entry = row.entry;
+            if limit != NONE {
+                let place = self.place_of(slot, limit);
+                let key = &mut self.limits.keys[limit];
+                match substate {
+                    Substate::Limited => waiting.push(place),
+                    Substate::Returned => {
+                        candidates.push(place);
+                        key.ready += cost;
+                    }
+                    Substate::Running => key.running += cost,
+                    _ => {}
+                }
+            }
             let q = &mut self.queues[queue as usize];
-            q.enter(substate, row.entry);
+            q.enter(substate, entry);
             match substate {
                 Substate::Fresh => q.ready.restored_fresh(),
                 Substate::Returned => match self.profiles.keys(self.rows[slot].profile).share {
@@ -42,12 +57,15 @@ impl State {
                     let key = self.profiles.keys(self.rows[slot].profile).order;
                     blocked.push((key, self.rows[slot].order(), slot));
                 }
-                Substate::Running => self.rows.index_token(slot),
+                Substate::Running => {
+                    q.extra_units += cost - 1;
+                    self.rows.index_token(slot);
+                }
                 Substate::Dead => self.index_dead(slot),
                 Substate::Completed | Substate::Cancelled | Substate::Expired => {
                     self.index_ended(slot)
                 }
-                Substate::Free => {}
+                Substate::Free | Substate::Limited => {}
             }
             if substate == Substate::Completed {
                 self.names.add_use(self.rows[slot].session);
@@ -60,6 +78,8 @@ impl State {
             self.rows.index_id(slot);
         }
         self.orders.blocked = blocked.into_iter().collect();
+        self.limits.waiting = waiting.into_iter().collect();
+        self.limits.candidates = candidates.into_iter().collect();
         self.timers.mono = mono.into_iter().collect();
         self.timers.wall = wall.into_iter().collect();
         self.timers.expiring = expiring.into_iter().collect();
@@ -180,6 +200,8 @@ impl Encode for Profile {
         self.options.encode(out);
         put_index(out, self.keys.order);
         put_index(out, self.keys.share);
+        put_index(out, self.keys.limit);
+        out.u64(u64::from(self.keys.cost));
         out.u64(self.jobs);
     }
 }
@@ -187,7 +209,13 @@ impl Encode for Profile {
 impl Decode for Profile {
     fn decode(r: &mut Reader) -> Result<Profile, WireError> {
         let options = JobOptions::decode(r)?;
-        let keys = KeyNumbers { order: index(r)?, share: index(r)? };
+        let (order, share, limit) = (index(r)?, index(r)?, index(r)?);
+        let no_cost = r.invalid("cost of a job");
+        let cost = r.u16()?;
+        if cost == 0 {
+            return Err(no_cost);
+        }
+        let keys = KeyNumbers { order, share, limit, cost };
         Ok(Profile { options, keys, jobs: r.u64()? })
     }
 }

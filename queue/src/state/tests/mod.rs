@@ -4,6 +4,7 @@
 mod fairness;
 mod free_handlers;
 mod hashing;
+mod limits;
 mod model;
 mod scenario;
 mod snapshots;

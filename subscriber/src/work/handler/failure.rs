@@ -41,6 +41,10 @@ pub enum JobFailure {
     /// Not now: the job is delivered again after this duration, in whole milliseconds, and the
     /// attempt is not used up. Over 100 years counts as 100 years.
     Snooze(Duration),
+    /// Not now, like what else has the job's limit key (a remote service, a tenant): for this
+    /// duration, in whole milliseconds, no job of the queue with that key is delivered. The attempt
+    /// is not used up. Over 7 days counts as 7 days. A job without a limit key is snoozed.
+    Throttle(Duration),
     /// Not here: the job is ready again at once, without a back-off, and the attempt is not used
     /// up. It may return to this worker: a handler that cannot proceed for a while should snooze.
     Release,
@@ -60,7 +64,7 @@ impl JobFailure {
     }
 
     /// Sets the kind of the error, by which operators group dead letters, cut at 128 bytes. Has no
-    /// effect on [`JobFailure::Snooze`] and [`JobFailure::Release`], which have no error.
+    /// effect on the others, which have no error.
     pub fn kind(mut self, kind: &str) -> JobFailure {
         if let JobFailure::Retry(error) | JobFailure::Bury(error) = &mut self {
             error.kind = cut(kind.to_owned(), NAME_BYTES_MAX);
@@ -75,6 +79,7 @@ impl fmt::Display for JobFailure {
             JobFailure::Retry(error) => write!(f, "the attempt failed: {}", error.message),
             JobFailure::Bury(error) => write!(f, "the job was buried: {}", error.message),
             JobFailure::Snooze(wait) => write!(f, "the job was snoozed for {wait:?}"),
+            JobFailure::Throttle(wait) => write!(f, "the job was throttled for {wait:?}"),
             JobFailure::Release => f.write_str("the job was released"),
         }
     }

@@ -88,6 +88,9 @@ pub(crate) fn settle_of<O: JobOutput>(
         Err(JobFailure::Snooze(wait)) => {
             NewSettle::Snooze { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
         }
+        Err(JobFailure::Throttle(wait)) => {
+            NewSettle::Throttle { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+        }
         Err(JobFailure::Release) => NewSettle::Release,
     }
 }
@@ -119,6 +122,8 @@ mod tests {
         assert_eq!(settled::<()>(Err(JobFailure::Release)), NewSettle::Release);
         let snooze = JobFailure::Snooze(Duration::from_millis(1_500));
         assert_eq!(settled::<()>(Err(snooze)), NewSettle::Snooze { ms: 1_500 });
+        let throttle = JobFailure::Throttle(Duration::from_secs(2));
+        assert_eq!(settled::<()>(Err(throttle)), NewSettle::Throttle { ms: 2_000 });
         assert!(matches!(settled::<()>(Err(JobFailure::retry("x"))), NewSettle::Fail(_)));
         assert!(matches!(settled::<()>(Err(JobFailure::bury("x"))), NewSettle::Bury(_)));
     }

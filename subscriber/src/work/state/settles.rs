@@ -49,7 +49,7 @@ impl SettleKind {
             NewSettle::Complete { .. } => SettleKind::Completed,
             NewSettle::Fail(_) => SettleKind::Failed,
             NewSettle::Release => SettleKind::Released,
-            NewSettle::Snooze { .. } => SettleKind::Snoozed,
+            NewSettle::Snooze { .. } | NewSettle::Throttle { .. } => SettleKind::Snoozed,
             NewSettle::Bury(_) => SettleKind::Buried,
         }
     }
@@ -321,7 +321,7 @@ fn settle_of(body: &Bytes, verdict: Verdict) -> (NewSettle, usize) {
     let bytes = match verdict {
         Verdict::Complete(result) => result.map_or(0, |result| result.length),
         Verdict::Fail(error) | Verdict::Bury(error) => error.length,
-        Verdict::Release | Verdict::Snooze(_) => 0,
+        Verdict::Release | Verdict::Snooze(_) | Verdict::Throttle(_) => 0,
     };
     (NewSettle::of(body, verdict), bytes as usize)
 }

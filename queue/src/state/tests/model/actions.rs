@@ -237,7 +237,7 @@ impl Model {
                 (job.expires_at, job.ended) = (None, None);
                 (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);
                 let phase = match wait_ms {
-                    0 => self.take_turn(number),
+                    0 => self.take_turn(number, to),
                     ms => Phase::Delayed(self.now.mono_ms + ms),
                 };
                 self.jobs[number].phase = phase;

@@ -108,7 +108,7 @@ impl Harness {
             ended_at: job.ended.map(|(at, _)| at.wall_ms),
             token,
             worker,
-            blocked: model.blocked_by(job),
+            blocked: model.blocked_by(job, actual.blocked.as_ref()),
             death: if let Phase::Dead(reason) = job.phase { Some(reason) } else { None },
             error: None,
             replaces: job.replaces,

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use longshore_protocol::messages::work::{Order, Sources, Waiting};
 use longshore_protocol::{Glob, JobChange, LinkId, Path, PathSet};
 
+use super::driver::STEP_JOBS;
 use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
 use crate::outcome::{Assignment, Reply};
@@ -93,27 +94,30 @@ impl Model {
     /// Ready jobs of the sources, without those of paused queues.
     fn ready_for<'a>(&'a self, sources: &PermittedSources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.phase == Phase::Ready);
-        let is_open = |job: &Job| !self.is_paused(&job.path);
+        let is_open = |job: &Job| !self.is_paused(&job.path) && !self.held.contains(&job.path);
         ready.filter(move |job| lane_of(sources, &job.path).is_some() && is_open(job))
     }
 
     /// The jobs of which one is the next of one lane.
-    fn heads(&self, sources: &PermittedSources, lane: usize) -> Vec<&Job> {
-        self.heads_where(|path| lane_of(sources, path) == Some(lane))
+    fn heads(&self, sources: &PermittedSources, lane: usize, of: &Path) -> Vec<&Job> {
+        self.heads_where(of, |path| lane_of(sources, path) == Some(lane))
     }
 
-    fn heads_where(&self, is_own: impl Fn(&Path) -> bool) -> Vec<&Job> {
+    /// A queue that a limit holds back is passed over: all that a limit may hold back are, but that
+    /// of the job.
+    fn heads_where(&self, of: &Path, is_own: impl Fn(&Path) -> bool) -> Vec<&Job> {
         let queues = self.queues.iter().map(|queue| &queue.path);
-        let queues = queues.filter(|path| is_own(path) && !self.is_paused(path));
+        let is_open = |path: &Path| path == of || !self.may_be_held(path);
+        let queues = queues.filter(|path| is_own(path) && !self.is_paused(path) && is_open(path));
         self.possible_heads(&queues.collect::<Vec<_>>())
     }
 
     /// The candidates for the sources' next job: one, or one of each lane if they are weighted;
     /// more where shares of fair keys are equal.
-    fn next_for(&self, sources: &PermittedSources) -> Vec<&Job> {
-        let mut heads = (0..sources.patterns.len()).map(|lane| self.heads(sources, lane));
+    fn next_for(&self, sources: &PermittedSources, of: &Path) -> Vec<&Job> {
+        let mut heads = (0..sources.patterns.len()).map(|lane| self.heads(sources, lane, of));
         match sources.order {
-            Order::Age => self.heads_where(|path| lane_of(sources, path).is_some()),
+            Order::Age => self.heads_where(of, |path| lane_of(sources, path).is_some()),
             Order::Strict => heads.find(|heads| !heads.is_empty()).unwrap_or_default(),
             Order::Weighted => heads.flatten().collect(),
         }
@@ -146,7 +150,10 @@ impl Model {
                     assert!(j.has_expired(self.now), "{event:?} of {j:?}");
                     let is_next = self.subscriptions.iter().any(|s| {
                         s.credit > 0
-                            && self.next_for(&s.sources).iter().any(|job| job.id == event.job)
+                            && self
+                                .next_for(&s.sources, &j.path)
+                                .iter()
+                                .any(|job| job.id == event.job)
                     });
                     assert!(is_next, "out of turn only a Tick lets a job expire");
                     expired += 1;
@@ -168,7 +175,13 @@ impl Model {
             // If so many jobs expired instead, in a Tick or here, an expired one may have to wait
             // for the next command.
             let may_stall = expired_jobs(to) as u64 >= self.limits.step_jobs
-                && self.next_for(&s.sources).iter().any(|job| job.has_expired(self.now));
+                && waits.is_some_and(|job| {
+                    let next = self.next_for(&s.sources, &job.path);
+                    next.iter().any(|job| job.has_expired(self.now))
+                });
+            // Or as many jobs or queues were held back.
+            let may_stall =
+                may_stall || self.limits.step_jobs < STEP_JOBS && !self.job_limits.is_empty();
             let session = self.session_of(s.link).expect("it is up");
             let is_parked = self.sessions[session].may_be_parked;
             let is_done = waits.is_none() || may_stall || is_parked || self.delivery_budget == 0;
@@ -190,7 +203,10 @@ impl Model {
             let session = self.session_of(s.link).expect("it is up");
             s.credit > 0
                 && !self.has_free_handler(session)
-                && self.next_for(&s.sources).iter().any(|job| job.order.is_some())
+                && self.queues.iter().any(|queue| {
+                    let next = self.next_for(&s.sources, &queue.path);
+                    next.iter().any(|job| job.order.is_some())
+                })
         };
         let links: Vec<LinkId> = self.subscriptions.iter().filter(waits).map(|s| s.link).collect();
         for link in links {
@@ -212,7 +228,8 @@ impl Model {
         if self.delivery_budget != u64::MAX {
             self.delivery_budget -= 1;
         }
-        let next = self.next_for(&sources);
+        let path = self.queues[delivered.queue.0 as usize].path.clone();
+        let next = self.next_for(&sources, &path);
         let best = next.iter().find(|job| job.entry == delivered.entry);
         let best = best.unwrap_or_else(|| panic!("{delivered:?} of {sources:?}, before {next:?}"));
         assert!(!best.has_expired(self.now), "no expired job is delivered");
@@ -227,6 +244,7 @@ impl Model {
 
         let now = self.now;
         let number = self.find(id).expect("it is ready");
+        self.start(number);
         let job = &mut self.jobs[number];
         job.phase = Phase::Running { token: delivered.token, session };
         job.deliveries += 1;
@@ -254,7 +272,7 @@ impl Model {
     fn share(&mut self, sources: &PermittedSources, taken: &Path) {
         let lanes = 0..sources.patterns.len();
         let with_jobs: Vec<usize> =
-            lanes.clone().filter(|&lane| !self.heads(sources, lane).is_empty()).collect();
+            lanes.clone().filter(|&lane| !self.heads(sources, lane, taken).is_empty()).collect();
         if sources.order != Order::Weighted || with_jobs.len() < 2 {
             return;
         }

@@ -183,6 +183,13 @@ impl Harness {
             };
             return Some(Command::Act { link: tool, request, action, selection, pace, within });
         }
+        if self.has_limits() && draw.one_in(12) {
+            let name = ["a", "b", "c", "d"][draw.below(4)].to_owned();
+            return Some(match draw.below(4) {
+                0 => Command::RemoveLimit { link: tool, request, name },
+                _ => Command::SetLimit { link: tool, request, limit: draw.limit() },
+            });
+        }
         Some(match self.draw_kind(draw) {
             0 => self.draw_link_up(draw)?,
             1 => Command::LinkLost { link: link? },
@@ -324,8 +331,11 @@ impl Harness {
             pattern: draw.glob(),
             weight: [1, 1, 2, 5, 0][draw.below(5)],
         };
+        // The model does not know when the state passes over a queue that a limit holds back, so
+        // that it cannot follow balances.
+        let orders = if self.has_limits() { &[Order::Age, Order::Strict][..] } else { Order::ALL };
         Sources {
-            order: Order::ALL[draw.below(3)],
+            order: orders[draw.below(orders.len())],
             patterns: (0..1 + draw.below(most)).map(|_| source(draw)).collect(),
         }
     }
@@ -367,6 +377,9 @@ impl Harness {
     fn draw_verdict(&self, draw: &mut Draw) -> NewSettle {
         let (kind, message) = ERRORS[draw.below(ERRORS.len())];
         let error = JobError { kind: kind.into(), message: message.into() };
+        if self.has_limits() && draw.one_in(6) {
+            return NewSettle::Throttle { ms: [0, 60][draw.below(2)] };
+        }
         let bound = if self.focus == Focus::Failures { 7 } else { 11 };
         match draw.below(bound) {
             0..=3 => NewSettle::Fail(error),

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{Action, Filter, Pace};
 use longshore_protocol::{
-    Backoff, DeathReason, Due, FairKey, Fingerprint, FrameWriter, Idempotency, JobKeys, JobOptions,
-    JobState, NewJob, OnConflict, QueueSettings, Unique, UniqueUntil,
+    Backoff, DeathReason, Due, FairKey, Fingerprint, FrameWriter, Idempotency, JobKeys, JobLimit,
+    JobOptions, JobRate, JobState, LimitScope, NewJob, OnConflict, QueueSettings, Unique,
+    UniqueUntil,
 };
 
 use super::super::scenario::glob;
@@ -68,7 +69,10 @@ impl Harness {
         });
         let unique = if self.has_uniques() { !draw.one_in(3) } else { draw.one_in(8) };
         let unique = unique.then(|| draw.unique());
-        let mut keys = JobKeys { idempotency, order, unique, fair };
+        let limits = self.has_limits();
+        let limit = (draw.one_in(10) || limits && draw.one_in(2)).then(|| draw.short_key());
+        let cost = (limits && draw.one_in(3)).then(|| [1, 2, 2, 3, 7][draw.below(5)]);
+        let mut keys = JobKeys { idempotency, order, unique, fair, limit, cost };
         if draw.one_in(if self.has_uniques() { 3 } else { 12 }) {
             // One runs, and the latest waits for its turn.
             keys.order = Some("a".to_owned());
@@ -95,6 +99,11 @@ impl Harness {
     /// Cases in which most jobs have a fair key.
     fn has_fair_keys(&self) -> bool {
         self.bias % 8 == 3
+    }
+
+    /// Cases with limits.
+    pub(super) fn has_limits(&self) -> bool {
+        matches!(self.bias % 8, 5 | 7)
     }
 
     /// Cases in which jobs should run rather than wait.
@@ -145,6 +154,25 @@ impl Draw {
         let key = ["a", "b", "c", "d", "another"][self.below(5)].to_owned();
         let for_ms = [None, Some(1), Some(60), Some(60), Some(3_000)][self.below(5)];
         Idempotency { key, for_ms }
+    }
+
+    fn short_key(&mut self) -> String {
+        ["a", "a", "b"][self.below(3)].to_owned()
+    }
+
+    /// A limit whose rate gives each unit a whole number of milliseconds.
+    pub(super) fn limit(&mut self) -> JobLimit {
+        let rate = |units, per_ms, burst| Some(JobRate { units, per_ms, burst });
+        let rates = [None, None, rate(1, 60, 1), rate(2, 60, 3), rate(5, 3_000, 2)];
+        let rate = rates[self.below(5)];
+        let most = [None, Some(1), Some(1), Some(2), Some(3)][self.below(5)];
+        JobLimit {
+            name: ["a", "b", "c", "d"][self.below(4)].to_owned(),
+            pattern: self.glob(),
+            scope: LimitScope::ALL[self.below(3)],
+            concurrency: if rate.is_none() { most.or(Some(2)) } else { most },
+            rate,
+        }
     }
 
     fn unique(&mut self) -> Unique {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Action, ActionReport, Selection};
+use longshore_protocol::messages::work::{Action, ActionReport, BlockedBy, Selection};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, PublisherId, Token};
 
-use super::super::scenario::path;
+use super::super::scenario::{glob, id, path};
 use super::super::snapshots::{naive_parts, parts_of};
 use super::compare::compare_outcomes;
 use super::draw_commands::{Draw, Focus};
@@ -82,6 +82,7 @@ impl Harness {
             key_bytes: 4 * 160 + 159,
             order_keys: 3,
             fair_keys: 4,
+            limits: 3,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
@@ -188,6 +189,8 @@ impl Harness {
             key_bytes: 0,
             order_keys: 0,
             fair_keys: 0,
+            limit_keys: 0,
+            limits: 0,
             idempotency_ms: 1,
             ..Rules::STANDARD
         });
@@ -220,6 +223,9 @@ impl Harness {
         {
             assert_previewed(&command, &preview, report);
         }
+        let stats = self.state.queue_stats(&glob("/**"), None, self.now);
+        let held = stats.into_iter().filter(|stat| stat.limited_by.is_some());
+        self.model.held = held.map(|stat| stat.path).collect();
         let expected = self.model.apply(index, self.now, &command, &out);
         compare_outcomes(&self.state, &command, &out, expected);
         self.compare_jobs();
@@ -253,6 +259,9 @@ impl Harness {
                     Ok(outcomes) => coverage.extend(outcomes.iter().map(|o| format!("{o:?}"))),
                     Err(refusal) => drop(coverage.insert(format!("{refusal:?}"))),
                 },
+                Reply::LimitSet { result: Err(error), .. } => {
+                    coverage.insert(format!("{error:?}"));
+                }
                 Reply::Settled(answer) => {
                     coverage.extend(answer.outcomes.iter().map(|o| format!("Settle {o:?}")));
                 }
@@ -269,6 +278,18 @@ impl Harness {
                         coverage.insert("Act by filter NotUnique".to_owned());
                     }
                 }
+                _ => {}
+            }
+        }
+        for number in 0..IDS {
+            match self.state.job(&id(number), self.now).and_then(|view| view.info.blocked) {
+                Some(BlockedBy::Limit { by, .. }) => {
+                    let limits = &self.model.job_limits;
+                    let mut limits = limits.iter().filter(|l| l.limit.name == by.limit);
+                    let scope = limits.next().map(|limit| limit.limit.scope);
+                    coverage.extend(scope.map(|scope| format!("Limit {scope:?}")));
+                }
+                Some(BlockedBy::Throttled { .. }) => _ = coverage.insert("Throttled".to_owned()),
                 _ => {}
             }
         }

@@ -18,6 +18,8 @@ pub(super) enum Phase {
     Ready,
     /// Due, without the turn of its order key.
     Blocked,
+    /// Due, without room of its limit key.
+    Limited,
     Delayed(u64),
     Timed(u64),
     Retrying(u64),
@@ -36,7 +38,7 @@ impl Phase {
         match self {
             Phase::Prepared(_) => JobState::Prepared,
             Phase::Ready => JobState::Ready,
-            Phase::Blocked => JobState::Blocked,
+            Phase::Blocked | Phase::Limited => JobState::Blocked,
             Phase::Delayed(_) | Phase::Timed(_) | Phase::Retrying(_) => JobState::Scheduled,
             Phase::Running { .. } => JobState::Running,
             Phase::Completed => JobState::Completed,
@@ -56,6 +58,8 @@ pub(super) struct Job {
     pub(super) options: JobOptions,
     pub(super) order: Option<String>,
     pub(super) fair: Option<String>,
+    pub(super) limit: Option<String>,
+    pub(super) cost: Option<u16>,
     /// Its order key's turn.
     pub(super) has_turn: bool,
     /// It has replaced a dead job that had the turn.
@@ -282,7 +286,7 @@ impl Model {
             let counter = match job.phase {
                 Phase::Prepared(_) => &mut counts.prepared,
                 Phase::Ready => &mut counts.ready,
-                Phase::Blocked => &mut counts.blocked,
+                Phase::Blocked | Phase::Limited => &mut counts.blocked,
                 Phase::Delayed(_) | Phase::Timed(_) => &mut counts.scheduled,
                 Phase::Retrying(_) => &mut counts.retrying,
                 Phase::Running { .. } => &mut counts.running,

@@ -4,7 +4,8 @@
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
 //! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`],
-//!   [`sessions`], [`leases`], [`actions`], [`timers`], [`unique`] and [`dispatch`].
+//!   [`sessions`], [`leases`], [`actions`], [`timers`], [`unique`], [`limit`] and
+//!   [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
 //! of failing ones.
@@ -19,6 +20,7 @@ mod fair;
 mod jobs;
 mod keys;
 mod leases;
+mod limit;
 mod naive;
 mod order;
 mod queues;
@@ -66,7 +68,7 @@ proptest! {
 fn random_commands_reach_every_edge_case() {
     let mut draw = draw_commands::Draw(1);
     let mut coverage = BTreeSet::new();
-    for case in 0..800u32 {
+    for case in 0..1_000u32 {
         let mut harness = Harness::begin(case as u8);
         harness.coverage = Some(std::mem::take(&mut coverage));
         (0..COMMANDS).for_each(|_| harness.run_seed(draw.next()));
@@ -105,6 +107,11 @@ fn random_commands_reach_every_edge_case() {
         "Replace BadOptions",
         "Replace NotUnique",
         "Act Unknown",
+        "TooManyLimits",
+        "Limit Key",
+        "Limit Shared",
+        "Limit Queue",
+        "Throttled",
         "Act NotUnique",
         "Act by filter NotUnique",
         "Act more",

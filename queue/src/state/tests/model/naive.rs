@@ -11,9 +11,11 @@ use longshore_protocol::{
 
 use super::actions::is_explained;
 use super::dispatch::{Shares, Subscription};
+use super::driver::STEP_JOBS;
 use super::fair::{Level, Share};
 use super::jobs::{Job, Phase, Queue};
 use super::keys::Key;
+use super::limit::{JobStart, Limit};
 use super::sessions::Session;
 use super::unique::Hold;
 use crate::Rules;
@@ -40,6 +42,12 @@ pub(super) struct Model {
     pub(super) fair_shares: Vec<Share>,
     pub(super) fair_levels: Vec<Level>,
     pub(super) pauses: Vec<Glob>,
+    pub(super) job_limits: Vec<Limit>,
+    pub(super) starts: Vec<JobStart>,
+    /// Limit keys that rest, until when.
+    pub(super) rests: Vec<(Path, String, u64)>,
+    /// The queues that the state holds back after the command.
+    pub(super) held: Vec<Path>,
     pub(super) closings: Vec<Glob>,
     pub(super) draining: bool,
     pub(super) delivery_budget: u64,
@@ -111,6 +119,10 @@ impl Model {
             fair_shares: Vec::new(),
             fair_levels: Vec::new(),
             pauses: Vec::new(),
+            job_limits: Vec::new(),
+            starts: Vec::new(),
+            rests: Vec::new(),
+            held: Vec::new(),
             closings: Vec::new(),
             draining: false,
             delivery_budget: u64::MAX,
@@ -137,6 +149,9 @@ impl Model {
         self.dispatch_jobs(&mut to);
         self.notify_waiting_subscriptions(&mut to);
         self.forget_shares();
+        if self.limits.step_jobs >= STEP_JOBS {
+            self.check_candidates();
+        }
         to
     }
 
@@ -204,6 +219,14 @@ impl Model {
                 let report = self.stop(*gate, pattern, *paused);
                 to.replies.push((*link, Reply::Paused { request: *request, report: Ok(report) }));
             }
+            Command::SetLimit { link, request, limit } => {
+                let result = self.set_limit(limit);
+                to.replies.push((*link, Reply::LimitSet { request: *request, result }));
+            }
+            Command::RemoveLimit { link, request, name } => {
+                let result = Ok(self.remove_limit(name));
+                to.replies.push((*link, Reply::LimitSet { request: *request, result }));
+            }
             Command::Drain { link, request, draining } => {
                 self.draining = *draining;
                 to.replies.push((*link, Reply::Drained { request: *request, result: Ok(()) }));
@@ -256,9 +279,10 @@ impl Model {
         let phase = match self.jobs[job].options.due {
             Due::After(ms) if ms > 0 => Phase::Delayed(self.now.mono_ms + ms),
             Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
-            _ => self.take_turn(job),
+            _ => self.take_turn(job, to),
         };
-        let has_keys = self.jobs[job].order.is_some() || self.jobs[job].fair.is_some();
+        let j = &self.jobs[job];
+        let has_keys = j.order.is_some() || j.fair.is_some() || j.limit.is_some();
         let is_plain = change == JobChange::Created && !has_keys;
         self.jobs[job].ready_since = self.now.mono_ms;
         self.jobs[job].was_scheduled = !is_plain || phase != Phase::Ready;
@@ -278,7 +302,7 @@ impl Model {
         };
         self.jobs[job].ready_since = now.mono_ms.saturating_sub(late_ms);
         self.jobs[job].was_scheduled = true;
-        self.jobs[job].phase = self.take_turn(job);
+        self.jobs[job].phase = self.take_turn(job, to);
         if self.jobs[job].has_expired(self.now) {
             if change != JobChange::CameDue {
                 self.emit(job, change, to);

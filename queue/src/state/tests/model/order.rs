@@ -8,9 +8,11 @@ use super::naive::{Expected, Model};
 
 impl Model {
     /// What a due job enters: ready if it has the turn of its key or may take it.
-    pub(super) fn take_turn(&mut self, number: usize) -> Phase {
+    pub(super) fn take_turn(&mut self, number: usize, to: &Expected<'_>) -> Phase {
+        // It has left what it was in.
+        self.jobs[number].phase = Phase::Prepared(0);
         if self.jobs[number].has_turn || self.jobs[number].order.is_none() {
-            return Phase::Ready;
+            return self.take_room(number, to);
         }
         let others = self.others_of_key(number);
         if others.iter().any(|&other| {
@@ -20,32 +22,75 @@ impl Model {
             return Phase::Blocked;
         }
         self.jobs[number].has_turn = true;
-        Phase::Ready
+        self.take_room(number, to)
+    }
+
+    /// A blocked job has got the turn: it is ready, or waits on, without an event.
+    pub(super) fn get_turn(&mut self, number: usize, to: &mut Expected<'_>) {
+        let job = &mut self.jobs[number];
+        (job.has_turn, job.ready_since, job.was_scheduled) = (true, self.now.mono_ms, true);
+        let is_ready = to.actual_next_is(JobChange::Unblocked, job.id);
+        assert!(is_ready || job.limit.is_some(), "{job:?} has the turn");
+        job.phase = Phase::Limited;
+        if is_ready {
+            self.get_room(number, to);
+        }
+    }
+
+    fn get_room(&mut self, number: usize, to: &mut Expected<'_>) {
+        let job = &self.jobs[number];
+        assert!(job.limit.is_none() || self.may_get_room(job), "no room for {job:?}");
+        let job = &mut self.jobs[number];
+        (job.phase, job.ready_since, job.was_scheduled) = (Phase::Ready, self.now.mono_ms, true);
+        self.emit(number, JobChange::Unblocked, to);
+    }
+
+    /// Turns that change between jobs that wait in any case.
+    fn settle_unseen(&mut self) {
+        for number in 0..self.jobs.len() {
+            let job = &self.jobs[number];
+            if job.phase == Phase::Limited && self.overtaker_of(job).is_some() {
+                let job = &mut self.jobs[number];
+                (job.phase, job.has_turn) = (Phase::Blocked, false);
+            }
+        }
+        for number in 0..self.jobs.len() {
+            let job = &self.jobs[number];
+            if job.limit.is_some() && self.may_take_turn(job) {
+                let job = &mut self.jobs[number];
+                (job.phase, job.has_turn) = (Phase::Limited, true);
+            }
+        }
     }
 
     /// Follows the turns that the state gives, and checks that each is due, and that none is left.
     pub(super) fn settle_turns(&mut self, to: &mut Expected<'_>) {
+        self.settle_unseen();
         while let Some(event) = to.next_actual_event() {
             let Some(number) = self.find(event.job) else { break };
             match event.change {
                 JobChange::Blocked => {
                     let job = &self.jobs[number];
-                    assert!(self.overtaker_of(job).is_some(), "nobody overtakes {job:?}");
+                    let is_overtaken = self.overtaker_of(job).is_some();
+                    let loses_room = job.limit.is_some() && self.may_lose_room(job);
+                    assert!(is_overtaken || loses_room, "nobody overtakes {job:?}");
                     let job = &mut self.jobs[number];
-                    (job.phase, job.has_turn) = (Phase::Blocked, false);
+                    job.phase = if is_overtaken { Phase::Blocked } else { Phase::Limited };
+                    job.has_turn &= !is_overtaken;
                     (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);
                     self.emit(number, JobChange::Blocked, to);
+                }
+                JobChange::Unblocked if self.jobs[number].phase == Phase::Limited => {
+                    self.get_room(number, to);
                 }
                 JobChange::Unblocked => {
                     let job = &self.jobs[number];
                     assert!(self.may_take_turn(job), "it is not the turn of {job:?}");
-                    let job = &mut self.jobs[number];
-                    (job.phase, job.has_turn) = (Phase::Ready, true);
-                    (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);
-                    self.emit(number, JobChange::Unblocked, to);
+                    self.get_turn(number, to);
                 }
                 _ => break,
             }
+            self.settle_unseen();
         }
         for job in &self.jobs {
             assert!(!self.may_take_turn(job), "the turn of {job:?} did not come");
@@ -54,8 +99,11 @@ impl Model {
     }
 
     /// How a blocked job waits.
-    pub(super) fn blocked_by(&self, job: &Job) -> Option<BlockedBy> {
-        let key = job.order.clone().filter(|_| job.phase == Phase::Blocked)?;
+    pub(super) fn blocked_by(&self, job: &Job, actual: Option<&BlockedBy>) -> Option<BlockedBy> {
+        if job.phase != Phase::Blocked {
+            return self.limited_by(job, actual);
+        }
+        let key = job.order.clone()?;
         let with_turn = self.jobs.iter().find(|other| other.has_turn && is_of(other, job));
         let with_turn = with_turn.expect("somebody has the turn");
         Some(BlockedBy::Order { key, job: with_turn.id, state: with_turn.state() })
@@ -85,7 +133,8 @@ impl Model {
             is_of(other, job) && other.phase == Phase::Blocked && other.age() < job.age()
         };
         let overtaker = self.jobs.iter().find(waits);
-        let may = job.has_turn && !job.keeps_turn && job.phase == Phase::Ready;
+        let waits = matches!(job.phase, Phase::Ready | Phase::Limited);
+        let may = job.has_turn && !job.keeps_turn && waits;
         overtaker.filter(|_| may && job.deliveries == 0)
     }
 

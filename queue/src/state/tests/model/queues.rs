@@ -115,7 +115,7 @@ impl Model {
         keys: JobKeys,
         to: &mut Expected<'_>,
     ) {
-        let JobKeys { order, unique, fair, .. } = keys;
+        let JobKeys { order, unique, fair, limit, cost, .. } = keys;
         let priority = entry.options.priority;
         if let Some(FairKey { key, weight }) = &fair {
             self.join_share(path, priority, key, *weight, replaces.is_none());
@@ -136,6 +136,8 @@ impl Model {
             options: entry.options,
             order,
             fair,
+            limit,
+            cost,
             has_turn: false,
             keeps_turn: false,
             unique,
@@ -215,14 +217,20 @@ impl Model {
         let (path, had_turn, new) = (dead.path.clone(), dead.has_turn, entry.id);
         let weight = self.weight_of(&dead);
         let fair = dead.fair.map(|key| FairKey { key, weight });
-        let keys = JobKeys { idempotency: None, order: dead.order, unique: dead.unique, fair };
+        let keys = JobKeys {
+            idempotency: None,
+            order: dead.order,
+            unique: dead.unique,
+            fair,
+            limit: dead.limit,
+            cost: dead.cost,
+        };
         self.create(entry, record, &path, Some(id), keys, to);
         if let Some(number) = self.find(new).filter(|&new| had_turn && self.jobs[new].is_open()) {
             let job = &mut self.jobs[number];
             (job.has_turn, job.keeps_turn) = (true, true);
             if job.phase == Phase::Blocked {
-                (job.phase, job.ready_since) = (Phase::Ready, self.now.mono_ms);
-                self.emit(number, JobChange::Unblocked, to);
+                self.get_turn(number, to);
             }
         }
         ReplaceOutcome::Replaced

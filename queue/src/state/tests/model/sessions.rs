@@ -284,8 +284,15 @@ impl Model {
                 self.retry(number, DeathReason::AttemptsExhausted, JobChange::Failed, to);
             }
             Verdict::Release => self.make_ready(number, JobChange::Released, to),
-            Verdict::Snooze(0) => self.make_ready(number, JobChange::Snoozed, to),
-            Verdict::Snooze(ms) => {
+            Verdict::Throttle(ms) if self.jobs[number].limit.is_some() => {
+                let key = self.jobs[number].limit.clone().expect("it has one");
+                self.rest(&path, &key, ms);
+                self.make_ready(number, JobChange::Snoozed, to);
+            }
+            Verdict::Snooze(0) | Verdict::Throttle(0) => {
+                self.make_ready(number, JobChange::Snoozed, to)
+            }
+            Verdict::Snooze(ms) | Verdict::Throttle(ms) => {
                 self.jobs[number].phase = Phase::Delayed(self.now.mono_ms + ms);
                 self.emit(number, JobChange::Snoozed, to);
             }

@@ -70,16 +70,21 @@ impl Model {
                 Phase::Completed | Phase::Cancelled | Phase::Expired | Phase::Dead(_) => {
                     due.push(self.removal_at(job));
                 }
-                Phase::Ready | Phase::Blocked | Phase::Running { .. } => {}
+                Phase::Ready | Phase::Blocked | Phase::Limited | Phase::Running { .. } => {}
             }
             let waits = matches!(
                 job.phase,
-                Phase::Ready | Phase::Blocked | Phase::Delayed(_) | Phase::Timed(_)
+                Phase::Ready
+                    | Phase::Blocked
+                    | Phase::Limited
+                    | Phase::Delayed(_)
+                    | Phase::Timed(_)
             );
             if waits && job.attempts == 0 {
                 due.extend(job.expires_at.map(at_wall));
             }
         }
+        due.extend(self.limits_open_at());
         for queue in &self.queues {
             if self.stored(&queue.path).count() as u64 > self.keep_jobs(&queue.path) {
                 due.push(now.mono_ms);

@@ -1,0 +1,165 @@
+//! `longshore limit ls`, `set` and `rm`: limits of the jobs that run at once, or start in a time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+use longshore::{JobLimit, JobRate, LimitScope, PublisherAnswers};
+use serde_json::{Value, json};
+
+use super::known_publishers::note_if_none;
+use super::{Context, missing_json, warn_of_missing};
+use crate::arguments::{Limit, LimitAction, SetLimit};
+use crate::failure::AlreadyReported;
+use crate::output::Table;
+use crate::time::show_duration;
+
+pub(super) async fn run(arguments: Limit, context: Context) -> anyhow::Result<()> {
+    match arguments.action {
+        LimitAction::Ls => list(context).await,
+        LimitAction::Set(arguments) => set(arguments, context).await,
+        LimitAction::Rm { name } => remove(&name, context).await,
+    }
+}
+
+async fn list(mut context: Context) -> anyhow::Result<()> {
+    let gathered = context.queues().limits().await?;
+    let mut limits: BTreeMap<(&str, String), (&JobLimit, Vec<&str>)> = BTreeMap::new();
+    for answered in &gathered.answers {
+        for limit in &answered.answer {
+            // Publishers may have different limits of one name.
+            let key = (limit.name.as_str(), limit_json(limit).to_string());
+            let publishers = &mut limits.entry(key).or_insert((limit, Vec::new())).1;
+            publishers.push(&answered.publisher.name);
+        }
+    }
+    if context.output.is_json() {
+        let limit = |(limit, publishers): &(&JobLimit, Vec<&str>)| {
+            let mut value = limit_json(limit);
+            value["publishers"] = json!(publishers);
+            value
+        };
+        let limits: Vec<Value> = limits.values().map(limit).collect();
+        context.output.json_pretty(&json!({
+            "limits": limits, "complete": gathered.complete,
+            "missing": missing_json(&gathered.missing),
+        }))?;
+    } else if !limits.is_empty() {
+        let columns = ["name", "queues", "scope", "concurrency", "rate", "burst", "publishers"];
+        let mut table = Table::new(&columns);
+        for (limit, publishers) in limits.values() {
+            let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            table.row([
+                limit.name.clone(),
+                limit.pattern.to_string(),
+                limit.scope.to_string(),
+                or_dash(limit.concurrency.map(|units| units.to_string())),
+                or_dash(limit.rate.map(show_rate)),
+                or_dash(limit.rate.map(|rate| rate.burst.to_string())),
+                publishers.join(","),
+            ]);
+        }
+        context.output.table(&table)?;
+    }
+    report_missing(&gathered)
+}
+
+async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
+    let SetLimit { name, pattern, scope, concurrency, rate, burst } = arguments;
+    let rate = rate.map(|rate| {
+        let burst = burst.unwrap_or(JobRate::default_burst(rate.units));
+        JobRate { units: rate.units, per_ms: rate.per_ms, burst }
+    });
+    let limit = JobLimit { name, pattern, scope, concurrency, rate };
+    ensure!(
+        limit.is_valid(),
+        "the name has 1 to 80 bytes, and the rate fills the burst again within 366 days: give the \
+         limit another name, or a lower --burst"
+    );
+    let stats = context.queues().stats(limit.pattern.clone()).await?;
+    let answered = stats.answers.iter().map(|answered| answered.publisher.name.as_str());
+    let missing = stats.missing.iter().map(|missing| missing.publisher.name.as_str());
+    let publishers: Vec<&str> = answered.chain(missing).collect();
+    if publishers.len() > 1 {
+        let (count, names) = (publishers.len(), publishers.join(", "));
+        ensure!(
+            limit.scope != LimitScope::Shared,
+            "{count} publishers may have queues of '{}' ({names}), and a shared limit is exact at \
+             one: let one publisher serve the pattern, or limit patterns that one of them serves",
+            limit.pattern
+        );
+        report_warning!(
+            "{count} publishers may have queues of '{}' ({names}): each applies the limit to its \
+             own jobs",
+            limit.pattern
+        );
+    }
+    let gathered = context.queues().set_limit(limit.clone()).await?;
+    if context.output.is_json() {
+        let mut value = limit_json(&limit);
+        value["confirmed"] = confirmed(&gathered);
+        value["complete"] = gathered.complete.into();
+        value["missing"] = missing_json(&gathered.missing).into();
+        context.output.json_pretty(&value)?;
+    } else {
+        for answered in &gathered.answers {
+            let done = if answered.answer { "set" } else { "is set already" };
+            let name = &answered.publisher.name;
+            context.output.line(format!("{}  {done} at {name}", limit.name))?;
+        }
+    }
+    if gathered.answers.is_empty() && gathered.is_whole() {
+        note_if_none(&context).await;
+        anyhow::bail!("no publisher may have queues of '{}'", limit.pattern);
+    }
+    report_missing(&gathered)
+}
+
+async fn remove(name: &str, mut context: Context) -> anyhow::Result<()> {
+    let gathered = context.queues().remove_limit(name).await?;
+    if context.output.is_json() {
+        context.output.json_pretty(&json!({
+            "name": name, "confirmed": confirmed(&gathered), "complete": gathered.complete,
+            "missing": missing_json(&gathered.missing),
+        }))?;
+    } else {
+        for answered in gathered.answers.iter().filter(|answered| answered.answer) {
+            context.output.line(format!("{name}  removed at {}", answered.publisher.name))?;
+        }
+    }
+    if gathered.is_whole() && gathered.answers.iter().all(|answered| !answered.answer) {
+        note_if_none(&context).await;
+        anyhow::bail!("there is no limit '{name}': longshore limit ls lists them");
+    }
+    report_missing(&gathered)
+}
+
+fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
+    let one = |answered: &longshore::PublisherAnswer<bool>| {
+        json!({
+            "publisher": answered.publisher.id.to_string(), "name": answered.publisher.name,
+            "changed": answered.answer,
+        })
+    };
+    gathered.answers.iter().map(one).collect()
+}
+
+fn report_missing<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+fn show_rate(rate: JobRate) -> String {
+    format!("{}/{}", rate.units, show_duration(Duration::from_millis(rate.per_ms)))
+}
+
+/// A limit as JSON.
+pub(super) fn limit_json(limit: &JobLimit) -> Value {
+    let JobLimit { name, pattern, scope, concurrency, rate } = limit;
+    json!({
+        "name": name, "pattern": pattern.as_str(), "scope": scope.to_string(),
+        "concurrency": concurrency, "rate": rate.map(|rate| json!({
+            "units": rate.units, "per_ms": rate.per_ms, "burst": rate.burst,
+        })),
+    })
+}

@@ -1,0 +1,186 @@
+//! Limits of a queue's jobs, of each queue or shared by several. They are checked when a credit
+//! would take the queue's next job. If the job does not fit, the queue is *held back*: its groups
+//! know of no jobs in it, so that finding the next job of others does not depend on it. Its jobs
+//! stay ready, and cost nothing until there may be room: a lease has ended, a time has come, or the
+//! limit has changed.
+//!
+//! Queues that a shared limit holds back stand in a line. When there is room and some credit waits,
+//! the first one leaves the line, and its groups are served; then the next. A queue that comes
+//! later waits at its end, even if its job would fit. So none starves, and each turn costs one attempt to
+//! deliver.
+
+use longshore_protocol::LimitScope;
+use longshore_protocol::messages::work::LimitedBy;
+
+use super::rate::Opening;
+use crate::outcome::Outcomes;
+use crate::state::State;
+use crate::state::row::NONE;
+
+/// A limit of a queue's jobs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::state) struct QueueLimit {
+    pub(in crate::state) limit: u32,
+    /// The arrival of the queue's own rate; unused if the limit is shared.
+    pub(in crate::state) arrival: u64,
+}
+
+/// A queue that is held back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::state) struct Held {
+    pub(in crate::state) limit: u32,
+    /// The time of its timer (monotonic).
+    pub(in crate::state) until: Option<u64>,
+}
+
+impl State {
+    /// When the job, its queue's next, fits the queue's limits; and the one that holds it back.
+    #[inline(never)]
+    fn next_opening(&self, slot: u32) -> (Opening, u32) {
+        let (queue, cost, now_ms) = (self.rows[slot].queue, self.cost_of(slot), self.now.mono_ms);
+        let q = &self.queues[queue as usize];
+        let mut last = (Opening::Now, NONE);
+        for own in &q.limits {
+            let Some(entry) = self.limits.entries.get(&own.limit) else { continue };
+            let opening = if entry.limit.scope == LimitScope::Shared {
+                let is_first = entry.line.front().is_none_or(|&first| first == queue);
+                if is_first || self.limits.opened == Some((own.limit, queue)) {
+                    entry.opening(entry.running, entry.arrival, 0, cost, now_ms)
+                } else {
+                    Opening::Later
+                }
+            } else {
+                entry.opening(q.running_units(), own.arrival, 0, cost, now_ms)
+            };
+            if opening > last.0 {
+                last = (opening, own.limit);
+            }
+        }
+        last
+    }
+
+    /// Whether the queue's next job fits its limits.
+    #[inline]
+    pub(in crate::state) fn fits_limits(&self, queue: u32, slot: u32) -> bool {
+        // This check is all that limits cost a queue without one.
+        self.queues[queue as usize].limits.is_empty() || self.next_opening(slot).0 == Opening::Now
+    }
+
+    /// Holds the queue back: its next job does not fit.
+    pub(in crate::state) fn hold_back(&mut self, queue: u32, slot: u32) {
+        let (opening, limit) = self.next_opening(slot);
+        self.queues[queue as usize].held = Some(Held { limit, until: None });
+        self.set_held_timer(queue, opening);
+        if let Some(entry) = self.limits.entries.get_mut(&limit)
+            && entry.limit.scope == LimitScope::Shared
+        {
+            entry.line.push_back(queue);
+            self.limits.lines.insert(limit);
+        }
+    }
+
+    /// The queue is not held back any more. The caller takes it from its line.
+    pub(super) fn let_go(&mut self, queue: u32) {
+        if let Some(held) = self.queues[queue as usize].held.take()
+            && let Some(at) = held.until
+        {
+            self.limits.queue_timers.remove(&(at, queue));
+        }
+    }
+
+    fn set_held_timer(&mut self, queue: u32, opening: Opening) {
+        let Some(held) = &mut self.queues[queue as usize].held else { return };
+        if let Opening::At(at) = opening
+            && held.until != Some(at)
+        {
+            if let Some(before) = held.until.replace(at) {
+                self.limits.queue_timers.remove(&(before, queue));
+            }
+            self.limits.queue_timers.insert((at, queue));
+        }
+    }
+
+    /// Lets go of a queue that its own limit holds back, if its next job fits now.
+    pub(in crate::state) fn reconsider(&mut self, queue: u32) {
+        let Some(held) = self.queues[queue as usize].held else { return };
+        let entry = self.limits.entries.get(&held.limit);
+        if entry.is_some_and(|entry| entry.limit.scope == LimitScope::Shared) {
+            return;
+        }
+        match self.held_opening(queue) {
+            (opening, limit) if opening != Opening::Now && limit == held.limit => {
+                self.set_held_timer(queue, opening);
+            }
+            _ => self.let_go(queue),
+        }
+    }
+
+    /// When the queue's next job fits; a queue that delivers none is not held back.
+    fn held_opening(&self, queue: u32) -> (Opening, u32) {
+        let next = self.next_ready(queue).filter(|_| self.queues[queue as usize].pauses == 0);
+        next.map_or((Opening::Now, NONE), |(_, slot)| self.next_opening(slot))
+    }
+
+    /// Whether credits wait, and the first queue of a line may leave it.
+    pub(super) fn has_open_line(&self) -> bool {
+        let is_open = |limit: &u32| {
+            let first = self.limits.entries.get(limit).and_then(|entry| entry.line.front());
+            first.is_some_and(|&queue| self.may_leave_line(*limit, queue))
+        };
+        self.dispatch.credits > 0
+            && self.delivery_budget > 0
+            && self.limits.lines.iter().any(is_open)
+    }
+
+    fn may_leave_line(&self, limit: u32, queue: u32) -> bool {
+        let (opening, by) = self.held_opening(queue);
+        opening == Opening::Now || by != limit
+    }
+
+    /// Lets queues leave the lines of shared limits, one after another, and serves their groups.
+    #[inline]
+    pub(in crate::state) fn serve_lines(&mut self, out: &mut Outcomes) {
+        if !self.limits.lines.is_empty() && self.dispatch.credits > 0 && self.delivery_budget > 0 {
+            let limits: Vec<u32> = self.limits.lines.iter().copied().collect();
+            limits.into_iter().for_each(|limit| self.serve_line(limit, out));
+        }
+    }
+
+    fn serve_line(&mut self, limit: u32, out: &mut Outcomes) {
+        while self.dispatch.credits > 0 && self.delivery_budget > 0 {
+            let first = self.limits.entries.get(&limit).and_then(|entry| entry.line.front());
+            let Some(&queue) = first else { break };
+            if !self.may_leave_line(limit, queue) {
+                let (opening, _) = self.held_opening(queue);
+                self.set_held_timer(queue, opening);
+                break;
+            }
+            // The rest of the line continues with the next `Tick`.
+            if !self.may_skip() {
+                break;
+            }
+            if let Some(entry) = self.limits.entries.get_mut(&limit) {
+                entry.line.pop_front();
+                if entry.line.is_empty() {
+                    self.limits.lines.remove(&limit);
+                }
+            }
+            self.let_go(queue);
+            self.limits.opened = Some((limit, queue));
+            self.serve_queue(queue, out);
+            self.limits.opened = None;
+        }
+    }
+
+    /// The limit that holds the queue back.
+    pub(in crate::state) fn limited_by(&self, queue: u32) -> Option<LimitedBy> {
+        let held = self.queues[queue as usize].held?;
+        let limit = self.limits.entries.get(&held.limit)?.limit.name.clone();
+        Some(LimitedBy { limit, until: held.until.map(|at| self.wall_at(at)) })
+    }
+
+    /// The wall clock's time at a monotonic time, by the last command's clocks.
+    pub(super) fn wall_at(&self, mono_ms: u64) -> u64 {
+        self.now.wall_ms.saturating_add(mono_ms.saturating_sub(self.now.mono_ms))
+    }
+}
