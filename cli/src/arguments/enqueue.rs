@@ -31,8 +31,9 @@ pub(crate) struct Enqueue {
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
     /// "idempotency_for", "order_key", "fair_key", "fair_weight", "limit_key", "cost",
-    /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "priority", "delay", "at", "expires",
-    /// "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
+    /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "priority", "delay", "at",
+    /// "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result",
+    /// "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: those that an earlier run reported as not

@@ -237,7 +237,7 @@ async fn each_action_needs_its_own_right_on_its_own_path() {
             }
         }
     }
-    assert_eq!(cases, 6 * (2 + 1 + 7 + 8 + 3 + 3));
+    assert_eq!(cases, 6 * (2 + 1 + 7 + 9 + 3 + 3));
     running.stop().await;
 }
 
