@@ -7,7 +7,13 @@
 //!
 //! ```text
 //! cargo run --release -p longshore-queue --example apply_speed [JOBS] [WAITING]
+//! cargo run --release -p longshore-queue --example apply_speed keys KEYS [JOBS] [WAITING]
 //! ```
+//!
+//! The second form has WAITING jobs wait in a queue with KEYS keys, each job with an order and a
+//! fair key, and as many keys blocked by a running job; then JOBS plain jobs of another queue go
+//! through. It prints the bytes of resident memory per waiting job. With 0 keys the jobs are plain:
+//! compare two runs.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +31,13 @@ const BATCH: u64 = 500;
 const PAYLOAD_BYTES: usize = 256;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("keys").is_some() {
+        let keys = arguments.next().ok_or("apply_speed keys KEYS")?.parse()?;
+        let jobs = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
+        let waiting = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
+        return with_keys(keys, jobs, waiting);
+    }
     let jobs: u64 = arguments.next().map_or(Ok(2_000_000), |text| text.parse())?;
     let waiting: u64 = arguments.next().map_or(Ok(10_000_000), |text| text.parse())?;
 
@@ -62,6 +74,39 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+fn with_keys(keys: u64, jobs: u64, waiting: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let mut run = Run::new()?;
+    run.through(BATCH * 100)?;
+    run.path = Path::new("/jobs/keyed")?;
+    run.keys = keys;
+    let before = resident_bytes()?;
+    for _ in 0..waiting / BATCH {
+        run.enqueue()?;
+    }
+    let bytes = resident_bytes()? - before;
+    println!("memory           {:>12.1} bytes per waiting job", bytes as f64 / waiting as f64);
+    // The oldest job of each key begins, and blocks it.
+    let pattern = Glob::new("/jobs/keyed")?;
+    let sources = Sources::one(pattern);
+    run.apply(&Command::Subscribe { link: WORKER, subscription: 2, sources });
+    for _ in 0..keys.div_ceil(BATCH) {
+        run.apply(&Command::Credit { link: WORKER, subscription: 2, count: BATCH as u32 });
+    }
+    run.path = Path::new("/jobs/speed")?;
+    run.keys = 0;
+    let rate = run.through(jobs)?;
+    println!("plain jobs       {rate:>12.0} jobs/s while {keys} keys are blocked");
+    Ok(())
+}
+
+/// The resident memory of this process.
+fn resident_bytes() -> Result<u64, Box<dyn std::error::Error>> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: u64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+    Ok(kib << 10)
+}
+
 /// The processor time of this thread, which excludes other load on the machine.
 fn processor_time() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
@@ -75,6 +120,8 @@ struct Run {
     out: Outcomes,
     path: Path,
     made: u64,
+    /// The keys of the jobs to be enqueued; 0 if they have none.
+    keys: u64,
     batches: u64,
     settles: u64,
     /// Excludes the clients' work of building batches.
@@ -94,6 +141,7 @@ impl Run {
             out: Outcomes::default(),
             path: path.clone(),
             made: 0,
+            keys: 0,
             batches: 0,
             settles: 0,
             spent: Duration::ZERO,
@@ -105,7 +153,7 @@ impl Run {
             secret: Secret([0x5e; 16]),
             rules: Box::new(Rules::STANDARD),
             durability: Durability::None,
-            paths: vec![path],
+            paths: vec![path, Path::new("/jobs/keyed")?],
             defaults: Vec::new(),
         }));
         for (link, role) in [(PRODUCER, Role::Producer), (WORKER, Role::Worker)] {
@@ -176,7 +224,11 @@ impl Run {
             let bits = self.made.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             random[2..].copy_from_slice(&bits.to_be_bytes());
             let id = JobId::new_v7(self.now.wall_ms, random);
-            builder.push(&NewJob::new(self.path.clone(), id, payload.clone()));
+            let mut job = NewJob::new(self.path.clone(), id, payload.clone());
+            if let Some(key) = self.made.checked_rem(self.keys) {
+                job = job.order_key(format!("order-{key}")).fair_key(format!("fair-{key}"), 1);
+            }
+            builder.push(&job);
         }
         Ok(builder.seal(false).to_batch(sequence)?)
     }
