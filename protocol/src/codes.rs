@@ -74,9 +74,10 @@ codes! {
         NotHome = 18, "NotHome: the job has keys, and this publisher declares another one as the \
                        home of the path (longshore home ls names it); send it there";
         /// Another job of the queue has the unique key, and the job asked to be refused then; or
-        /// two jobs of an atomic batch have one unique key. Try again when that job has ended.
+        /// two jobs of an atomic batch have one unique key. Try again when that job no longer holds
+        /// it.
         NotUnique = 19, "NotUnique: another job of this queue, or of this atomic batch, has the \
-                         unique key; try again once that job has ended";
+                         unique key; try again once that job no longer holds it";
     }
 }
 

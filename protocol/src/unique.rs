@@ -63,6 +63,8 @@ codes! {
 
 impl Unique {
     /// One job with this key at a time, until it ends; the first one stays.
+    ///
+    /// An empty key is one by payload.
     pub fn by_key(key: impl Into<String>) -> Unique {
         let (until, on_conflict) = Default::default();
         Unique { key: key.into(), until, on_conflict }

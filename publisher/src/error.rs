@@ -47,12 +47,12 @@ pub enum OpenError {
     /// Replicas would not accept its terms.
     #[error("its terms: {0}")]
     BadTerms(#[from] longshore_resolver::TermsTooLong),
-    /// It has idempotency keys of paths whose declared home is another publisher, where a repeated
-    /// key would be new. Keys do not move. [`homes`](crate::PublisherOptions::homes) may change
+    /// It has keys of paths whose declared home is another publisher, where a repeated key would be
+    /// new. Keys do not move. [`homes`](crate::PublisherOptions::homes) may change
     /// once they have ended.
     #[error(
         "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
-         idempotency keys and {jobs} open jobs with other keys{elsewhere}; the keys end by \
+         keys with an end and {jobs} open jobs with other keys{elsewhere}; the keys end by \
          {until}: declare {name} until then, and until the jobs have ended"
     )]
     KeysOfAnotherHome {
@@ -62,9 +62,9 @@ pub enum OpenError {
         path: longshore_protocol::Path,
         /// The publisher's own name.
         name: Box<str>,
-        /// The number of keys, of all such paths.
+        /// The number of idempotency keys, and of unique keys for a period, of all such paths.
         keys: u64,
-        /// Jobs with order or fair keys that have not ended.
+        /// Jobs with unique, order or fair keys that have not ended.
         jobs: u64,
         /// How many other such paths there are, for people.
         elsewhere: Box<str>,

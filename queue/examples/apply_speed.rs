@@ -11,13 +11,14 @@
 //! ```
 //!
 //! The second form has WAITING jobs wait in a queue with KEYS keys, each job with an order and a
-//! fair key, and as many keys blocked by a running job; then JOBS plain jobs of another queue go
-//! through. It prints the bytes of resident memory per waiting job. With 0 keys the jobs are plain:
-//! compare two runs.
+//! fair key, so that the first job of each key blocks the others; then JOBS plain jobs of another
+//! queue go through. It prints the bytes of resident memory per waiting job. With 0 keys the jobs
+//! are plain: compare two runs.
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use longshore_protocol::limits::HANDLERS_MAX;
 use longshore_protocol::messages::work::{
     BatchBuilder, EnqueueBatch, NewSettle, SettleBatch, SettleBatchBuilder, Sources, Tokens,
 };
@@ -85,10 +86,12 @@ fn with_keys(keys: u64, jobs: u64, waiting: u64) -> Result<(), Box<dyn std::erro
     }
     let bytes = resident_bytes()? - before;
     println!("memory           {:>12.1} bytes per waiting job", bytes as f64 / waiting as f64);
-    // The oldest job of each key begins, and blocks it.
+    // The oldest job of each key begins, and blocks it; those beyond the handlers are ready, and
+    // block theirs, too.
     let pattern = Glob::new("/jobs/keyed")?;
     let sources = Sources::one(pattern);
-    run.apply(&Command::Subscribe { link: WORKER, subscription: 2, sources });
+    let handlers = HANDLERS_MAX;
+    run.apply(&Command::Subscribe { link: WORKER, subscription: 2, sources, handlers });
     for _ in 0..keys.div_ceil(BATCH) {
         run.apply(&Command::Credit { link: WORKER, subscription: 2, count: BATCH as u32 });
     }

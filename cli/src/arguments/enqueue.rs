@@ -87,9 +87,9 @@ pub(crate) struct Enqueue {
         value_name = "KEY",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = ""
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
-    pub(crate) unique: Option<String>,
+    pub(crate) unique: Option<Option<String>>,
     /// How long the job holds the unique key: until its end, its start (its first delivery), or for
     /// a time after its enqueue, 1ms to 30d [default: end]
     #[arg(long, value_name = "end|start|DURATION", value_parser = parse_until, requires = "unique")]

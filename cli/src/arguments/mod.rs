@@ -403,6 +403,7 @@ mod tests {
             "longshore enqueue /jobs text --unique=a --on-conflict ask",
             "longshore enqueue /jobs text --unique=a --unique-until never",
             "longshore enqueue /jobs text --unique=a --latest a",
+            "longshore enqueue /jobs text --unique=",
             "longshore dead revive /jobs/** --reason boredom",
             "longshore value publish /values/a",
             "longshore value publish /values/a 5 --lines",

@@ -150,7 +150,7 @@ impl FilterAct {
             context.output.json_pretty(&json!({
                 "action": action.to_string(), "dry_run": dry_run, "done": total.done,
                 "refused": total.refused,
-                "more": dry_run && total.more,
+                "more": total.more,
                 "confirmed": confirmed_json(&gathered), "complete": gathered.complete,
                 "missing": missing_json(&gathered.missing),
             }))?;
@@ -162,9 +162,16 @@ impl FilterAct {
             print_done(done, dry_run, total.done, per_publisher, &mut context)?;
             if total.refused > 0 {
                 report!(
-                    "{} not revived: another job has the unique key; try again once it has ended",
+                    "{} not revived: another job has the unique key; try again once it no longer \
+                     holds it",
                     jobs(total.refused)
                 );
+                if !dry_run && total.more {
+                    report_note!(
+                        "more jobs match behind these; drop these, or name the others more \
+                         narrowly, such as by --fingerprint"
+                    );
+                }
             }
             if dry_run && total.more {
                 report_note!("a dry run counts 10,000 jobs of a publisher; there are more");
@@ -223,7 +230,7 @@ async fn on_names(
                     let holder = JobRef { publisher: *publisher, id: *holder };
                     report_error!(
                         "job {name} cannot be revived: {holder} has its unique key; try again once \
-                         that one has ended"
+                         that one no longer holds it"
                     );
                 }
                 ActionOutcome::NotFound => report_error!("no publisher has a job {name}"),

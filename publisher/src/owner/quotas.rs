@@ -28,7 +28,11 @@ impl Owner {
             return Ok(batch);
         }
         self.log_over_quota(link, &path, &why);
-        let is_refused = |entry: &BatchEntry| refused[entry.path];
+        let (state, whole) = (self.store.state(), batch.clone());
+        let is_refused = |entry: &BatchEntry| {
+            let adds_none = || state.is_held(&whole, entry) || state.takes_a_place(&whole, entry);
+            refused[entry.path] && !adds_none()
+        };
         self.without_new_jobs(batch, OVER_QUOTA_PLACEHOLDER_PATH, is_refused)
             .ok_or(Refusal::OverQuota)
     }

@@ -33,7 +33,7 @@ impl State {
     }
 
     fn has_all_of(&self, batch: &EnqueueBatch) -> bool {
-        batch.entries().all(|entry| self.knows(batch, &entry))
+        batch.entries().all(|entry| self.knows(batch, &entry) || self.is_held(batch, &entry))
     }
 
     /// Whether a job of that id exists here.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch};
 use longshore_protocol::{
     Decode, Encode, EnqueueOutcome, EntryHead, FrameWriter, JobId, OnConflict, Path, Reader,
     Refusal, Unique, UniqueUntil, WireError,
@@ -15,7 +16,7 @@ use longshore_protocol::{
 use super::State;
 use super::idempotency::KEY_BYTES;
 use super::key_table::{KeyTable, KeyText, Keyed};
-use super::row::NONE;
+use super::row::{NONE, Substate};
 use super::slab::Slab;
 
 /// The end of a key whose holder's own end ends it.
@@ -129,6 +130,8 @@ pub(super) enum UniqueUse {
     Held(EnqueueOutcome),
 }
 
+const NOT_UNIQUE: UniqueUse = UniqueUse::Held(EnqueueOutcome::Refused(Refusal::NotUnique));
+
 impl State {
     /// What a job's unique key is in the queue at that path.
     #[inline]
@@ -150,11 +153,33 @@ impl State {
         if holder == head.id {
             return UniqueUse::Held(EnqueueOutcome::Existing);
         }
-        match (unique.on_conflict, self.replaceable(number, &holder)) {
-            (OnConflict::Refuse, _) => UniqueUse::Held(EnqueueOutcome::Refused(Refusal::NotUnique)),
+        let first = self.waiting_holder(number, &holder);
+        // Whether a prepared job will run is not known yet: no other job is removed, or not
+        // created, because of it.
+        let is_prepared = head.options.as_ref().is_some_and(|options| options.prepared);
+        let first_is_prepared =
+            first.is_some_and(|slot| self.rows[slot].substate == Substate::Prepared);
+        match (unique.on_conflict, first) {
+            (OnConflict::Refuse, _) => NOT_UNIQUE,
+            _ if first_is_prepared => NOT_UNIQUE,
+            (OnConflict::Replace, Some(_)) if is_prepared => NOT_UNIQUE,
             (OnConflict::Replace, Some(slot)) => UniqueUse::Replaces(slot),
             _ => UniqueUse::Held(EnqueueOutcome::ExistingKey(holder)),
         }
+    }
+
+    /// Whether another job of the queue holds the job's unique key, so that it is no new one.
+    pub fn is_held(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
+        let unique =
+            entry.head.as_ref().map(|head| self.find_unique(&batch.paths[entry.path], head));
+        matches!(unique, Ok(UniqueUse::Held(_)))
+    }
+
+    /// Whether the job takes the place of one that waits: there are no more jobs afterwards.
+    pub fn takes_a_place(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
+        let unique =
+            entry.head.as_ref().map(|head| self.find_unique(&batch.paths[entry.path], head));
+        matches!(unique, Ok(UniqueUse::Replaces(_)))
     }
 
     /// The job that holds the key now.
@@ -164,7 +189,7 @@ impl State {
     }
 
     /// The holder's row, if it waits and was never delivered, or not since it was revived.
-    fn replaceable(&self, number: u32, holder: &JobId) -> Option<u32> {
+    fn waiting_holder(&self, number: u32, holder: &JobId) -> Option<u32> {
         let slot = self.rows.find(holder)?;
         let row = &self.rows[slot];
         let waits = row.substate.is_open() && row.deliveries == 0;

@@ -95,6 +95,12 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         (None, Some(_)) => return Err("fair_weight: the job has no fair_key".to_owned()),
         (None, None) => {}
     }
+    let is_latest = line.latest.is_some();
+    if is_latest
+        && (line.unique.is_some() || job.keys.as_ref().is_some_and(|keys| keys.order.is_some()))
+    {
+        return Err("latest: the job has a unique or order key of its own; set one".to_owned());
+    }
     set_unique(&mut job, line.unique, line.unique_until, line.on_conflict)?;
     if let Some(key) = line.latest {
         job = job.latest(key);
@@ -222,6 +228,10 @@ mod tests {
         assert_eq!(unique(r#"{"payload":1,"unique":false}"#), Ok(None));
         let latest = Unique::by_key("a").until_start().replace();
         assert_eq!(unique(r#"{"payload":1,"latest":"a"}"#), Ok(Some(latest)));
+        for both in [r#""unique":"b""#, r#""order_key":"b""#] {
+            let refused = unique(&format!(r#"{{"payload":1,"latest":"a",{both}}}"#)).unwrap_err();
+            assert!(refused.starts_with("latest: "), "{refused}");
+        }
     }
 
     #[test]

@@ -141,6 +141,7 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
         job.keys_mut().fair = Some(FairKey { key, weight: arguments.fair_weight });
     }
     if let Some(key) = arguments.unique.clone() {
+        let Unique { key, .. } = key.map_or_else(Unique::by_payload, Unique::by_key);
         let until = arguments.unique_until.unwrap_or_default();
         let on_conflict = arguments.on_conflict.unwrap_or_default();
         job.keys_mut().unique = Some(Unique { key, until, on_conflict });

@@ -162,8 +162,8 @@ codes! {
         QueueFull = 6, "QueueFull: the queue has reached its limit of jobs";
         /// The disk has no space for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
-        /// Another job has the dead job's unique key. Try again when that one has ended.
+        /// Another job has the dead job's unique key. Try again when that one no longer holds it.
         NotUnique = 8, "NotUnique: another job has the unique key of the dead one; \
-                        try again once that one has ended";
+                        try again once that one no longer holds it";
     }
 }

@@ -101,12 +101,16 @@ impl SimulationHarness {
         let (mut batch, mut ids) = (BatchBuilder::new(), Vec::new());
         for _ in 0..count {
             let path = self.one_of(&QUEUES).parse().expect("a path");
-            let job = self.job(path, most);
-            let job = match self.random.random_range(0..9) {
+            let mut job = self.job(path, most);
+            let kind = self.random.random_range(0..9);
+            let is_unique = self.relates_jobs && matches!(kind, 3 | 4);
+            // A prepared one has others with its key refused, for as long as nobody confirms it.
+            job.options.prepared &= !is_unique || self.once_in(8);
+            let job = match kind {
                 0..3 => self.with_key(job),
+                _ if !is_unique => job,
                 3 => job.unique(Unique::by_key(self.one_of(&["a", "b"])).replace()),
-                4 => job.latest(self.one_of(&["a", "b"])),
-                _ => job,
+                _ => job.latest(self.one_of(&["a", "b"])),
             };
             ids.push(job.id);
             self.model.submit(&job);

@@ -96,6 +96,9 @@ impl Model {
             }
         }
         let keys = entry.keys.clone().unwrap_or_default();
+        if let Some(FairKey { key, weight }) = &keys.fair {
+            self.join_share(path, entry.options.priority, key, *weight, true);
+        }
         self.create(entry, record, path, replaces, *keys, to);
         self.forget_shares();
         EnqueueOutcome::Created
@@ -116,10 +119,6 @@ impl Model {
         to: &mut Expected<'_>,
     ) {
         let JobKeys { order, unique, fair, limit, cost, .. } = keys;
-        let priority = entry.options.priority;
-        if let Some(FairKey { key, weight }) = &fair {
-            self.join_share(path, priority, key, *weight, replaces.is_none());
-        }
         let fair = fair.map(|fair| fair.key);
         self.queue(path).enqueued += 1;
         if self.jobs.iter().all(|job| job.path != *path) {
@@ -216,6 +215,9 @@ impl Model {
         let dead = self.jobs.remove(job);
         let (path, had_turn, new) = (dead.path.clone(), dead.has_turn, entry.id);
         let weight = self.weight_of(&dead);
+        if let Some(key) = &dead.fair {
+            self.join_share(&path, entry.options.priority, key, weight, false);
+        }
         let fair = dead.fair.map(|key| FairKey { key, weight });
         let keys = JobKeys {
             idempotency: None,

@@ -68,7 +68,12 @@ impl Model {
         };
         if holder == entry.id {
             Verdict::Answer(EnqueueOutcome::Existing)
-        } else if unique.on_conflict == OnConflict::Refuse {
+        } else if unique.on_conflict == OnConflict::Refuse
+            || first.filter(waits).is_some_and(|job| matches!(job.phase, Phase::Prepared(_)))
+            || unique.on_conflict == OnConflict::Replace
+                && entry.options.prepared
+                && first.filter(waits).is_some()
+        {
             Verdict::Answer(EnqueueOutcome::Refused(Refusal::NotUnique))
         } else if unique.on_conflict == OnConflict::Replace && first.filter(waits).is_some() {
             Verdict::Replace(holder)
