@@ -1,6 +1,7 @@
 //! Free handlers: some jobs are delivered only where one of the worker's handlers is free. A job
-//! with an order key is such a job: prefetched, it would wait behind others at one worker, and all
-//! of its key behind it, while handlers of other workers are idle.
+//! with an order key, or to which a limit applies, is such a job: prefetched, it would wait behind
+//! others at one worker, and all of its key or limit behind it, while handlers of other workers are
+//! idle.
 //!
 //! A session has a free handler while it has fewer leases than its worker has handlers. If the next
 //! job of a group needs one, and the subscription whose turn it is has none, that subscription is
@@ -17,7 +18,7 @@ impl State {
     /// The job may be delivered only where a handler is free.
     #[inline]
     fn needs_free_handler(&self, slot: u32) -> bool {
-        self.order_key_of(slot) != NONE
+        self.order_key_of(slot) != NONE || self.is_limited(slot)
     }
 
     /// The job waits until a handler of the subscription's session is free.

@@ -229,6 +229,13 @@ impl State {
         numbers.into_iter().for_each(|number| self.add_limit(queue, number));
     }
 
+    /// A limit applies to the job.
+    #[inline]
+    pub(super) fn is_limited(&self, slot: u32) -> bool {
+        let q = &self.queues[self.rows[slot].queue as usize];
+        !q.limits.is_empty() || !q.key_limits.is_empty() && self.limit_key_of(slot) != NONE
+    }
+
     /// A job was delivered.
     #[inline]
     pub(super) fn charge_limits(&mut self, slot: u32) {

@@ -205,7 +205,7 @@ impl Model {
                 && !self.has_free_handler(session)
                 && self.queues.iter().any(|queue| {
                     let next = self.next_for(&s.sources, &queue.path);
-                    next.iter().any(|job| job.order.is_some())
+                    next.iter().any(|job| self.needs_free_handler(job))
                 })
         };
         let links: Vec<LinkId> = self.subscriptions.iter().filter(waits).map(|s| s.link).collect();
@@ -233,7 +233,8 @@ impl Model {
         let best = next.iter().find(|job| job.entry == delivered.entry);
         let best = best.unwrap_or_else(|| panic!("{delivered:?} of {sources:?}, before {next:?}"));
         assert!(!best.has_expired(self.now), "no expired job is delivered");
-        assert!(has_free_handler || best.order.is_none(), "an ordered job, and no free handler");
+        let needs_one = self.needs_free_handler(best);
+        assert!(has_free_handler || !needs_one, "{best:?} needs a free handler");
         let (id, path) = (best.id, best.path.clone());
         let queue = self.queues.iter().position(|queue| queue.path == path);
         assert_eq!(queue, Some(delivered.queue.0 as usize));

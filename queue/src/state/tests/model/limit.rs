@@ -44,6 +44,14 @@ impl Job {
     }
 }
 
+impl Model {
+    /// The job may be delivered only where a handler is free.
+    pub(super) fn needs_free_handler(&self, job: &Job) -> bool {
+        let applies = |limit: &Limit| limit.covers(&job.path, job.limit.as_ref());
+        job.order.is_some() || self.job_limits.iter().any(applies)
+    }
+}
+
 impl Limit {
     fn covers(&self, path: &Path, key: Option<&String>) -> bool {
         self.limit.pattern.matches(path) && (self.limit.scope != LimitScope::Key || key.is_some())
