@@ -2,8 +2,9 @@
 //!
 //! Valgrind counts them, so the speed and load of the machine hardly matter: two runs differ by
 //! about a percent. Which messages one read finds depends on the scheduler, though, so a workload
-//! that is off is counted twice more, and the medians are compared. Each workload of `tests/examples/count.rs` runs at two sizes; the
-//! difference excludes the cost of starting. `tests/count.toml` contains the expected costs.
+//! that is off is counted twice more, and the medians are compared. Each workload of
+//! `tests/examples/count.rs` runs at two sizes; the difference excludes the cost of starting.
+//! `tests/count.toml` contains the expected costs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -118,7 +118,12 @@ impl State {
         if self.orders.table[key].turn == NONE && self.orders.first_blocked(key).is_none() {
             self.orders.table[key].turn = slot;
         }
-        self.orders.table[key].turn == slot
+        let has_turn = self.orders.table[key].turn == slot;
+        // One that kept the turn while it was dead: an older one may have come due meanwhile.
+        if has_turn && self.rows[slot].deliveries == 0 && self.orders.first_blocked(key).is_some() {
+            self.orders.unsettled.push(key);
+        }
+        has_turn
     }
 
     /// The job is due, and waits for its turn.

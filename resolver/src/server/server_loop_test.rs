@@ -307,6 +307,10 @@ impl SlowWatcher {
         let watch = WatchPaths { id: 1, watch: 2, globs };
         scenario.ask(WATCHER, ToReplica::WatchPaths(watch)).await;
         scenario.pass().await;
+        // On a busy machine the first request takes the whole slice, and the second one waits.
+        if scenario.server_loop.further_pushes.is_empty() {
+            scenario.pass().await;
+        }
         assert_eq!(
             scenario.server_loop.further_pushes,
             [WATCHER],

@@ -6,8 +6,8 @@
 //!
 //! Queues that a shared limit holds back stand in a line. When there is room and some credit waits,
 //! the first one leaves the line, and its groups are served; then the next. A queue that comes
-//! later waits at its end, even if its job would fit. So none starves, and each turn costs one attempt to
-//! deliver.
+//! later waits at its end, even if its job would fit. So none starves, and each turn costs one
+//! attempt to deliver.
 
 use longshore_protocol::LimitScope;
 use longshore_protocol::messages::work::LimitedBy;
