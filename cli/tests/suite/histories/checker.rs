@@ -74,6 +74,56 @@ pub(super) fn check_order(
     Ok(())
 }
 
+/// Whether no more than `most` jobs of a key ran at once. A run that a kill cut short counts as an
+/// instant: when it ended is not known.
+pub(super) fn check_concurrency(
+    runs: &[Run],
+    most: usize,
+    key_of: impl Fn(u64) -> Option<u64>,
+) -> Result<(), String> {
+    let mut changes: Vec<(u64, bool, u64)> = Vec::new();
+    for run in runs {
+        let (Some(key), Some(ended)) = (key_of(run.job), run.ended) else { continue };
+        changes.extend([(run.began, true, key), (ended, false, key)]);
+    }
+    // At the same instant an end comes first.
+    changes.sort_unstable();
+    let mut running: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, begins, key) in changes {
+        let count = running.entry(key).or_default();
+        *count = if begins { *count + 1 } else { *count - 1 };
+        if *count > most {
+            return Err(format!("{count} jobs of key {key} ran at {at}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether no window had more starts than `per_second` × its length + `burst`. The starts are in
+/// milliseconds, each exact to `error_ms`.
+pub(super) fn check_rate(
+    starts: &[u64],
+    per_second: u64,
+    burst: u64,
+    error_ms: u64,
+) -> Result<(), String> {
+    let mut starts = starts.to_vec();
+    starts.sort_unstable();
+    // A window from start i to start j has j - i + 1 of them: the worst begins where the number of
+    // starts before it is the least in proportion to the time.
+    let mut worst: Option<(i128, u64)> = None;
+    for (number, &at) in starts.iter().enumerate() {
+        let before = number as i128 * 1_000 - i128::from(at) * i128::from(per_second);
+        let (least, from) = worst.filter(|(least, _)| *least <= before).unwrap_or((before, at));
+        worst = Some((least, from));
+        let over = before + 1_000 - least;
+        if over > i128::from(burst * 1_000 + error_ms * per_second) {
+            return Err(format!("too many starts from {from} to {at} ms"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether, until one of them has had `some` runs, each tenant's share of the runs is within
 /// `tolerance` of its weight.
 pub(super) fn check_shares(
@@ -135,6 +185,32 @@ fn a_broken_order_is_found() {
     let again = [&good[..], &[run(2, 13, 14)]].concat();
     assert_eq!(check(&again).unwrap_err(), "job 2 of key 0 ran again after its successor");
     assert!(check(&good[..5]).is_err(), "the last job did not run");
+}
+
+#[test]
+fn jobs_beyond_a_limit_are_found() {
+    let key_of = |job: u64| (job < 10).then_some(job % 2);
+    let good = [run(0, 1, 5), run(2, 2, 6), run(4, 5, 9), run(6, 6, None), run(1, 1, 9)];
+    assert_eq!(check_concurrency(&good, 2, key_of), Ok(()));
+    let beside = [&good[..], &[run(8, 4, 7)]].concat();
+    assert_eq!(check_concurrency(&beside, 2, key_of).unwrap_err(), "3 jobs of key 0 ran at 4");
+    let without = [&good[..], &[run(12, 4, 7)]].concat();
+    assert_eq!(check_concurrency(&without, 2, key_of), Ok(()));
+}
+
+#[test]
+fn starts_beyond_a_rate_are_found() {
+    // Ten a second, with a burst of three.
+    let check = |starts: &[u64]| check_rate(starts, 10, 3, 0);
+    assert_eq!(check(&[0, 0, 0, 100, 200, 300]), Ok(()));
+    assert_eq!(check(&[0, 100, 200, 900, 900, 900, 1_000]), Ok(()));
+    assert_eq!(check(&[0, 0, 0, 0]).unwrap_err(), "too many starts from 0 to 0 ms");
+    assert_eq!(check(&[0, 0, 0, 100, 199]).unwrap_err(), "too many starts from 0 to 199 ms");
+    assert_eq!(
+        check(&[0, 500, 1_000, 1_000, 1_000, 1_050]).unwrap_err(),
+        "too many starts from 1000 to 1050 ms"
+    );
+    assert_eq!(check_rate(&[0, 0, 0, 100, 199], 10, 3, 1), Ok(()));
 }
 
 #[test]
