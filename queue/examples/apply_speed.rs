@@ -86,13 +86,13 @@ fn with_keys(keys: u64, jobs: u64, waiting: u64) -> Result<(), Box<dyn std::erro
     }
     let bytes = resident_bytes()? - before;
     println!("memory           {:>12.1} bytes per waiting job", bytes as f64 / waiting as f64);
-    // The oldest job of each key begins, and blocks it; those beyond the handlers are ready, and
-    // block theirs, too.
+    // The oldest job of each key begins, and blocks it; those beyond half of the handlers are ready,
+    // and block theirs, too. The other handlers are for plain jobs.
     let pattern = Glob::new("/jobs/keyed")?;
     let sources = Sources::one(pattern);
     let handlers = HANDLERS_MAX;
     run.apply(&Command::Subscribe { link: WORKER, subscription: 2, sources, handlers });
-    for _ in 0..keys.div_ceil(BATCH) {
+    for _ in 0..keys.min(u64::from(HANDLERS_MAX) / 2).div_ceil(BATCH) {
         run.apply(&Command::Credit { link: WORKER, subscription: 2, count: BATCH as u32 });
     }
     run.path = Path::new("/jobs/speed")?;
