@@ -86,8 +86,8 @@ fn with_keys(keys: u64, jobs: u64, waiting: u64) -> Result<(), Box<dyn std::erro
     }
     let bytes = resident_bytes()? - before;
     println!("memory           {:>12.1} bytes per waiting job", bytes as f64 / waiting as f64);
-    // The oldest job of each key begins, and blocks it; those beyond half of the handlers are ready,
-    // and block theirs, too. The other handlers are for plain jobs.
+    // The oldest job of each key begins, and blocks it; those beyond half of the handlers are
+    // ready, and block theirs, too. The other handlers are for plain jobs.
     let pattern = Glob::new("/jobs/keyed")?;
     let sources = Sources::one(pattern);
     let handlers = HANDLERS_MAX;

@@ -205,12 +205,12 @@ fn is_near((_, counted, expected, noise): (&str, f64, f64, f64)) -> bool {
     (counted - expected).abs() <= (expected.abs() * TOLERANCE).max(noise)
 }
 
-/// Each figure's own median.
+/// The median of each count by itself.
 fn median(costs: [Cost; 3]) -> Cost {
     let middle = |of: fn(&Cost) -> f64| {
-        let mut figures = costs.each_ref().map(of);
-        figures.sort_unstable_by(f64::total_cmp);
-        figures[1]
+        let mut counts = costs.each_ref().map(of);
+        counts.sort_unstable_by(f64::total_cmp);
+        counts[1]
     };
     Cost {
         instructions: middle(|cost| cost.instructions),

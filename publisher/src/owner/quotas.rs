@@ -29,10 +29,7 @@ impl Owner {
         }
         self.log_over_quota(link, &path, &why);
         let (state, whole) = (self.store.state(), batch.clone());
-        let is_refused = |entry: &BatchEntry| {
-            let adds_none = || state.is_held(&whole, entry) || state.takes_a_place(&whole, entry);
-            refused[entry.path] && !adds_none()
-        };
+        let is_refused = |entry: &BatchEntry| refused[entry.path] && !state.is_held(&whole, entry);
         self.without_new_jobs(batch, OVER_QUOTA_PLACEHOLDER_PATH, is_refused)
             .ok_or(Refusal::OverQuota)
     }

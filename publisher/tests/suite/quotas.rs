@@ -4,7 +4,9 @@ use longshore_access::{AccessControl, Policy};
 use longshore_protocol::messages::work::{
     Answer, BatchBuilder, FromPublisher, Request, ToPublisher,
 };
-use longshore_protocol::{BatchRefusal, EnqueueOutcome, NewJob, QueueSettings, Refusal, Role};
+use longshore_protocol::{
+    BatchRefusal, EnqueueOutcome, NewJob, QueueSettings, Refusal, Role, Unique,
+};
 use longshore_publisher::{Publisher, PublisherOptions};
 use longshore_transport::AuditLog;
 
@@ -126,6 +128,22 @@ async fn a_full_quota_refuses_no_other_path_of_the_same_link() {
         let outcomes: Vec<EnqueueOutcome> = answer.outcome.unwrap().iter().collect();
         assert_eq!((answer.sequence, outcomes), (n, vec![expected]));
     }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_unique_key_is_held_is_answered_over_a_full_quota_and_in_a_drain() {
+    let (running, _, _dir) = limited("paths = [\"/jobs/a\"]\nwaiting_jobs = 1\n").await;
+    let mut client = Client::attach(&running, Role::Tool, 1).await;
+    let unique = |n| job(n, 4).unique(Unique::by_key("k"));
+    assert_eq!(enqueue(&mut client, [unique(1)]).await, [CREATED]);
+    let first = EnqueueOutcome::ExistingKey(id(1));
+    assert_eq!(enqueue(&mut client, [unique(2), job(3, 4)]).await, [first, OVER]);
+    // A replacement may be larger than what it replaces.
+    let larger = job(4, MIB).unique(Unique::by_key("k").replace());
+    assert_eq!(enqueue(&mut client, [larger]).await, [OVER]);
+    client.ask(Request::Drain { draining: true }).await;
+    assert_eq!(enqueue(&mut client, [unique(5)]).await, [first]);
     running.stop().await;
 }
 

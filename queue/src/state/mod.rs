@@ -12,7 +12,7 @@
 //!   [`dispatch`].
 //! - [`delivery_budget`]: while the disk is all but full, a budget limits deliveries.
 //! - Only `Tick` runs timers, in bounded steps; `State::next_timer_ms` returns when it has work.
-//!   But no job is delivered after its expiry: [`expiry`]; and no key of a job counts after its end:
+//!   But no job is delivered after its expiry: [`expiry`]; and no key counts after its end:
 //!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 //! - How many run, and start in a period, may be limited: [`limit`].

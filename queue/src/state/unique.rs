@@ -170,16 +170,8 @@ impl State {
 
     /// Whether another job of the queue holds the job's unique key, so that it is no new one.
     pub fn is_held(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
-        let unique =
-            entry.head.as_ref().map(|head| self.find_unique(&batch.paths[entry.path], head));
-        matches!(unique, Ok(UniqueUse::Held(_)))
-    }
-
-    /// Whether the job takes the place of one that waits: there are no more jobs afterwards.
-    pub fn takes_a_place(&self, batch: &EnqueueBatch, entry: &BatchEntry) -> bool {
-        let unique =
-            entry.head.as_ref().map(|head| self.find_unique(&batch.paths[entry.path], head));
-        matches!(unique, Ok(UniqueUse::Replaces(_)))
+        let Ok(head) = &entry.head else { return false };
+        matches!(self.find_unique(&batch.paths[entry.path], head), UniqueUse::Held(_))
     }
 
     /// The job that holds the key now.

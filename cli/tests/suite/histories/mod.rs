@@ -41,8 +41,8 @@ async fn order_limits_and_shares_hold_over_crashes() {
     let limit = ["limit", "set", "two", QUEUE, "--scope", "key", "--concurrency", &most];
     harness.run(&limit).code(0);
     let tenant_of = |job: u64| (job % WEIGHTS.len() as u64) as usize;
-    // Half of the jobs have an order key; the others have a limit key, of which two may run, so that
-    // each tenant has a job that could run: crashes block keys for up to 30 s.
+    // Half of the jobs have an order key; the others have a limit key, of which two may run, so
+    // that each tenant has a job that could run: crashes block keys for up to 30 s.
     let has_order = |job: u64| (job / sizes.keys).is_multiple_of(2);
     let jobs = (0..sizes.jobs).map(|n| {
         let tenant = tenant_of(n);

@@ -228,6 +228,12 @@ fn only_paths_of_jobs_with_keys_are_remembered() {
             }
         }
         assert_eq!(scenario.core.routing.paths.len(), cached);
+        // Nor does a full cache forget it.
+        for n in 0..PATHS_MAX {
+            scenario.core.routing.request_resolve(&path(&format!("/others/{n}")));
+        }
+        let only = scenario.core.routing.paths.get(&path("/jobs"));
+        assert_eq!(only.is_some_and(|entry| entry.only_publisher.is_some()), cached == 1);
     }
 }
 

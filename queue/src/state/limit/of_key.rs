@@ -193,6 +193,13 @@ impl State {
     /// Makes the jobs ready that have room, in place of candidates behind them.
     #[inline]
     pub(in crate::state) fn settle_limit_keys(&mut self, out: &mut Outcomes) {
+        if !self.limits.unsettled.is_empty() {
+            self.settle_some_limit_keys(out);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_some_limit_keys(&mut self, out: &mut Outcomes) {
         while let Some(key) = self.limits.unsettled.pop() {
             steps::count(1);
             self.settle_limit_key(key, out);
