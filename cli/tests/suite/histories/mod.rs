@@ -44,13 +44,17 @@ async fn order_limits_and_shares_hold_over_crashes() {
     // Half of the jobs have an order key; the others have a limit key, of which two may run, so
     // that each tenant has a job that could run: crashes block keys for up to 30 s.
     let has_order = |job: u64| (job / sizes.keys).is_multiple_of(2);
+    // Eight jobs of a tenant in turn: without a limit they would run at once.
+    let limit_of = |job: u64| job % 10 + 10 * (job / 80 % 100);
     let jobs = (0..sizes.jobs).map(|n| {
         let tenant = tenant_of(n);
         let mut job = new_job(Path::new(QUEUE).unwrap(), n.to_string());
         job.options.backoff = Some(Backoff::Fixed(10));
         let job = job.fair_key(format!("tenant-{tenant}"), WEIGHTS[tenant] as u16);
-        let key = format!("key-{}", n % sizes.keys);
-        if has_order(n) { job.order_key(key) } else { job.limit_key(key) }
+        match has_order(n) {
+            true => job.order_key(format!("key-{}", n % sizes.keys)),
+            false => job.limit_key(format!("key-{}", limit_of(n))),
+        }
     });
     harness.enqueue(jobs.collect()).await;
 
@@ -81,8 +85,7 @@ async fn order_limits_and_shares_hold_over_crashes() {
     }
 
     let runs: Vec<Run> = recorded_lines(&harness).iter().flat_map(|lines| runs_of(lines)).collect();
-    let limit_of = |job| (!has_order(job)).then_some(job % sizes.keys);
-    check_concurrency(&runs, MOST, limit_of).unwrap();
+    check_concurrency(&runs, MOST, |job| (!has_order(job)).then(|| limit_of(job))).unwrap();
     // A job without a key has an order of its own.
     let key_of = |job| if has_order(job) { job % sizes.keys } else { sizes.keys + job };
     check_order(&runs, sizes.jobs, key_of).unwrap();
