@@ -411,9 +411,9 @@ pub use longshore_resolver::{
     BindError, CheckedTerms, Cluster, ClusterPublishers, Column, Declared, Departure,
     KnownPublisher, Limits, LimitsHandle, Listing, PathAnswer, PathEvent, PathListed, PathTable,
     PathWatch, Publication, PublicationStatus, PublisherSet, PublisherWatch, ReadClient,
-    ReadClientBuilder, ReadError, ReplicaFailure, ReplicaHealth, ReplicaStartError, ReplicaStatus,
-    ReplicaStopped, RequestCounts, Resolution, ResolverServer, ServerOptions, StatusHandle,
-    TermsTooLong, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
+    ReadClientBuilder, ReadError, ReplicaError, ReplicaFailure, ReplicaHealth, ReplicaStartError,
+    ReplicaStatus, ReplicaStopped, RequestCounts, Resolution, ResolverServer, ServerOptions,
+    StatusHandle, TermsTooLong, WATCHED_PATHS_MAX, WatchEnded, WriteClient,
 };
 #[cfg(feature = "worker")]
 pub use longshore_subscriber::{
@@ -425,8 +425,8 @@ pub use longshore_subscriber::{
     WorkerBuilder, WorkerReport, WorkerStats,
 };
 pub use longshore_transport::{
-    Access, AuditLog, AuditOpenError, FrameBudget, LinkOptions, MemoryBounds, TlsAcceptor,
-    TlsDialer, TlsError, TokenError, TokenSource,
+    Access, AuditLog, AuditOpenError, DialError, FrameBudget, LinkOptions, MemoryBounds,
+    TlsAcceptor, TlsDialer, TlsError, TokenError, TokenSource,
 };
 #[cfg(feature = "worker")]
 pub use values::Subscriber;

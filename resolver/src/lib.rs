@@ -10,6 +10,7 @@
 mod cluster;
 mod directory;
 mod read_client;
+mod replica_error;
 mod replica_link;
 mod server;
 mod sleep_detector;
@@ -21,6 +22,7 @@ pub use read_client::{
     PublisherSet, PublisherWatch, ReadClient, ReadClientBuilder, ReadError, Resolution,
     WATCHED_PATHS_MAX, WatchEnded,
 };
+pub use replica_error::ReplicaError;
 pub use server::{
     Limits, LimitsHandle, ReplicaStartError, ReplicaStopped, ResolverServer, ServerOptions,
     StatusHandle,

@@ -6,11 +6,14 @@ use std::time::Instant;
 
 use longshore_protocol::frame::{Frame, FrameWriter, Messages};
 use longshore_protocol::messages::resolver::{FromReplica, ToReplica};
-use longshore_protocol::{Address, AddressError, Handshake, Role, SessionId, check_name};
-use longshore_transport::{Link, LinkOptions, LinkReceiver, LinkSender, dial, dial_unix, lookup};
+use longshore_protocol::{Address, Handshake, Role, SessionId, check_name};
+use longshore_transport::{
+    DialError, Link, LinkOptions, LinkReceiver, LinkSender, dial, dial_unix, lookup,
+};
 use tokio::time::{sleep_until, timeout};
 
 use crate::cluster::{Cluster, link_timing};
+use crate::replica_error::ReplicaError;
 
 /// The dialling client.
 #[derive(Clone, Debug)]
@@ -39,7 +42,7 @@ pub(crate) enum LinkEvent {
 pub(crate) enum ReplicaLink {
     #[default]
     None,
-    Dialling(Pin<Box<dyn Future<Output = Result<Link, String>> + Send>>),
+    Dialling(Pin<Box<dyn Future<Output = Result<Link, ReplicaError>> + Send>>),
     Up(LinkSender, Box<LinkReceiver>),
 }
 
@@ -60,7 +63,7 @@ impl ReplicaLink {
                     *self = ReplicaLink::Up(sender, Box::new(receiver));
                     return LinkEvent::Linked;
                 }
-                Err(why) => LinkEvent::Unlinked { why },
+                Err(error) => LinkEvent::Unlinked { why: error.to_string() },
             },
             ReplicaLink::Up(_, receiver) => match receiver.recv().await {
                 Ok(frame) => return read(Messages::new(frame)),
@@ -113,22 +116,21 @@ fn read(frame: Messages) -> LinkEvent {
 }
 
 /// Tries every address of the replica. Each may take connect and handshake timeout.
-pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, String> {
+pub(crate) async fn connect(caller: &Caller, replica: &str) -> Result<Link, ReplicaError> {
     connect_any(caller, addresses(caller, replica).await?).await
 }
 
 /// A caller whose name no replica accepts causes no lookup.
-async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<Address>, String> {
-    check_name(&caller.name).map_err(|error| error.to_string())?;
+async fn addresses(caller: &Caller, replica: &str) -> Result<Vec<Address>, ReplicaError> {
+    check_name(&caller.name).map_err(DialError::from)?;
     if replica.starts_with("unix:") {
-        return Ok(vec![replica.parse().map_err(|why: AddressError| why.to_string())?]);
+        return Ok(vec![replica.parse()?]);
     }
     let found = lookup(replica, caller.cluster.timing.connect_timeout).await;
-    let found = found.map_err(|error| error.to_string())?;
-    Ok(found.into_iter().map(Address::Ip).collect())
+    Ok(found.map_err(DialError::from)?.into_iter().map(Address::Ip).collect())
 }
 
-async fn connect_any(caller: &Caller, addresses: Vec<Address>) -> Result<Link, String> {
+async fn connect_any(caller: &Caller, addresses: Vec<Address>) -> Result<Link, ReplicaError> {
     let timing = &caller.cluster.timing;
     let link_timing = link_timing(timing, caller.role);
     let options = LinkOptions {
@@ -147,20 +149,18 @@ async fn connect_any(caller: &Caller, addresses: Vec<Address>) -> Result<Link, S
             // It was resolved.
             Address::Host(_) | Address::Unknown(_) => continue,
         };
-        match dialled {
+        let failure = match dialled {
             Ok(link) => match link.welcome().filter(|welcome| welcome.epoch != 0) {
-                // A publisher serves tools, too, but would close the link at the first question.
-                Some(publisher) => failures.push(format!(
-                    "{address} is not a replica of the resolver, but the publisher {}; \
-                     name the resolver's address",
-                    publisher.name
-                )),
+                Some(publisher) => {
+                    ReplicaError::IsPublisher { address, publisher: publisher.name.clone() }
+                }
                 None => return Ok(link),
             },
-            Err(error) => failures.push(error.to_string()),
-        }
+            Err(error) => error.into(),
+        };
+        failures.push(failure);
     }
-    Err(failures.join("; "))
+    Err(ReplicaError::AllAddressesFailed(failures))
 }
 
 /// The time for the cores.
@@ -183,8 +183,8 @@ pub(crate) async fn ask_one<T>(
     caller: &Caller,
     replica: &str,
     question: &ToReplica,
-    take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
-) -> Result<T, String> {
+    take: impl FnMut(FromReplica) -> Option<Result<T, ReplicaError>>,
+) -> Result<T, ReplicaError> {
     ask_at(caller, addresses(caller, replica).await?, question, take).await
 }
 
@@ -192,24 +192,24 @@ async fn ask_at<T>(
     caller: &Caller,
     addresses: Vec<Address>,
     question: &ToReplica,
-    mut take: impl FnMut(FromReplica) -> Option<Result<T, String>>,
-) -> Result<T, String> {
+    mut take: impl FnMut(FromReplica) -> Option<Result<T, ReplicaError>>,
+) -> Result<T, ReplicaError> {
     let (sender, mut receiver) = connect_any(caller, addresses).await?.split();
     let mut out = FrameWriter::new();
     question.encode(&mut out);
-    sender.send(out.finish()).map_err(|error| error.to_string())?;
+    sender.send(out.finish())?;
     let limit = caller.cluster.timing.request_timeout_min;
     loop {
-        let frame = timeout(limit, receiver.recv())
-            .await
-            .map_err(|_| format!("no answer for {limit:?}"))?
-            .map_err(|end| end.to_string())?;
+        let received = timeout(limit, receiver.recv()).await;
+        let frame = received.map_err(|_| ReplicaError::Silent(limit))??;
         let LinkEvent::Received { messages, damaged } = read(Messages::new(frame)) else {
             continue;
         };
         for message in messages {
             match message {
-                FromReplica::Refused { reason, .. } => return Err(reason),
+                FromReplica::Refused { code, reason, .. } => {
+                    return Err(ReplicaError::Refused { code, reason });
+                }
                 other => {
                     if let Some(answer) = take(other) {
                         return answer;
@@ -218,7 +218,7 @@ async fn ask_at<T>(
             }
         }
         if let Some(why) = damaged {
-            return Err(why);
+            return Err(ReplicaError::BadAnswer(why));
         }
     }
 }
@@ -228,15 +228,57 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    use longshore_access::{AccessControl, Policy};
     use longshore_protocol::ResolverTiming;
     use tokio::net::TcpListener;
 
     use super::*;
     use crate::{ResolverServer, ServerOptions};
 
+    fn local() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    fn caller(cluster: Cluster) -> Caller {
+        let session = SessionId([1; 16]);
+        Caller { cluster, role: Role::ResolverReader, session, name: "test".into() }
+    }
+
+    #[tokio::test]
+    async fn all_addresses_of_a_name_have_to_refuse_a_client_that_is_refused() {
+        let policy = "[[allow]]\nwho = [\"token:ann\"]\ndo = [\"resolve\"]\npaths = [\"/**\"]\n";
+        let policy = Some(Policy::parse(policy).unwrap());
+        let mut refusing: Vec<Address> = Vec::new();
+        for _ in 0..2 {
+            let access_control = AccessControl::new(policy.clone(), None);
+            let options = ServerOptions { access_control, ..ServerOptions::default() };
+            let server = ResolverServer::bind(local(), options).await.unwrap();
+            refusing.push(server.local_address().into());
+            tokio::spawn(server.run(std::future::pending()));
+        }
+        let server = ResolverServer::bind(local(), ServerOptions::default()).await.unwrap();
+        let right: Address = server.local_address().into();
+        tokio::spawn(server.run(std::future::pending()));
+        let nobody: Address =
+            TcpListener::bind(local()).await.unwrap().local_addr().unwrap().into();
+        let caller = caller(Cluster::new(["a name with addresses:1"]));
+        let [a, b] = refusing.try_into().unwrap();
+        for (addresses, all) in [
+            (vec![a.clone()], true),
+            (vec![a.clone(), b.clone()], true),
+            (vec![a.clone(), nobody.clone()], false),
+            (vec![nobody, b.clone()], false),
+        ] {
+            let error = connect_any(&caller, addresses).await.unwrap_err();
+            assert_eq!(error.refuses_client(), all, "{error}");
+            assert!(error.concerns_identity(), "{error}");
+        }
+        let link = connect_any(&caller, vec![a, b, right.clone()]).await.unwrap();
+        assert_eq!(Address::from(link.peer_address()), right);
+    }
+
     #[tokio::test]
     async fn slow_addresses_of_a_name_leave_time_for_a_later_one() {
-        let local = || SocketAddr::from(([127, 0, 0, 1], 0));
         let options = ServerOptions { name: "right".into(), ..ServerOptions::default() };
         let server = ResolverServer::bind(local(), options).await.unwrap();
         let right = server.local_address();
@@ -258,13 +300,12 @@ mod tests {
             silent.push(listener);
         }
         addresses.push(right.into());
-        let session = SessionId([1; 16]);
-        let caller = Caller { cluster, role: Role::ResolverReader, session, name: "test".into() };
+        let caller = caller(cluster);
         let question = ToReplica::Status { id: 1 };
         let answer = ask_at(&caller, addresses, &question, |message| match message {
             FromReplica::Status { status, .. } => Some(Ok(status.name)),
             _ => None,
         });
-        assert_eq!(answer.await, Ok("right".to_owned()));
+        assert_eq!(answer.await.unwrap(), "right");
     }
 }

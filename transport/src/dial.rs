@@ -26,7 +26,7 @@ use crate::unix_socket::{self, LOCAL_PEER};
 
 /// Why a dial failed. All but [`Name`](DialError::Name), [`ClusterName`](DialError::ClusterName),
 /// [`Refused`](DialError::Refused) with `WrongRole` or `WrongCluster`,
-/// [`Version`](DialError::Version), [`Tls`](DialError::Tls) and
+/// [`Version`](DialError::Version), [`Tls`](DialError::Tls), [`NeedsTls`](DialError::NeedsTls) and
 /// [`TokenWithoutTls`](DialError::TokenWithoutTls) may be transient: try again, or try another
 /// server.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +100,12 @@ pub enum DialError {
         /// The handshake timeout.
         after: Duration,
     },
+    /// The listener speaks TLS, and the client has no authority.
+    #[error("{address} speaks TLS; dial it with a certificate authority")]
+    NeedsTls {
+        /// The dialled address.
+        address: Address,
+    },
     /// The listener does not speak Longshore's protocol.
     #[error("{address} does not speak Longshore's protocol: {detail}")]
     NotLongshore {
@@ -144,11 +150,43 @@ pub enum DialError {
     },
 }
 
-/// What the server refuses: a client that needs another identity, or another policy, or the link.
+impl DialError {
+    /// Whether the server refuses this client, at each address that was tried: another try changes
+    /// nothing.
+    pub fn refuses_client(&self) -> bool {
+        match self {
+            DialError::Refused { code, .. } => is_of_client(*code),
+            DialError::AllAddressesFailed(failures) => {
+                failures.iter().all(|(_, error)| error.refuses_client())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether another authority, certificate or token may be the remedy, at one address at least.
+    pub fn concerns_identity(&self) -> bool {
+        match self {
+            DialError::Tls { .. } | DialError::NeedsTls { .. } | DialError::Token(_) => true,
+            DialError::TokenWithoutTls { .. } => true,
+            DialError::Refused { code, .. } => is_of_client(*code),
+            DialError::AllAddressesFailed(failures) => {
+                failures.iter().any(|(_, error)| error.concerns_identity())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether the server refuses a client that needs another identity, or another policy.
+fn is_of_client(code: HandshakeRefusal) -> bool {
+    matches!(code, HandshakeRefusal::Unauthenticated | HandshakeRefusal::Forbidden)
+}
+
+/// What the server refuses.
 fn refuses(code: HandshakeRefusal) -> &'static str {
-    match code {
-        HandshakeRefusal::Unauthenticated | HandshakeRefusal::Forbidden => "refuses this client",
-        _ => "refused the link",
+    match is_of_client(code) {
+        true => "refuses this client",
+        false => "refused the link",
     }
 }
 
@@ -353,10 +391,9 @@ fn no_answer(
             DialError::Io { address: address.into(), source: io::ErrorKind::UnexpectedEof.into() }
         }
         // A TLS record: alert (0x15) or handshake (0x16), version 3.x.
-        (HandshakeError::Magic([0x15 | 0x16, 3, ..]), _) => DialError::NotLongshore {
-            address: address.into(),
-            detail: "it speaks TLS; dial it with a certificate authority".into(),
-        },
+        (HandshakeError::Magic([0x15 | 0x16, 3, ..]), _) => {
+            DialError::NeedsTls { address: address.into() }
+        }
         (error, _) => {
             DialError::NotLongshore { address: address.into(), detail: error.to_string() }
         }

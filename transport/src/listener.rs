@@ -79,13 +79,19 @@ pub enum BindError {
         /// The address to listen on.
         address: SocketAddr,
     },
-    /// There is something else at the path of its Unix socket.
-    #[error("{path} {why}; stop that process, or choose another path")]
+    /// Another process listens on its Unix socket, or is about to.
+    #[error("{path} belongs to {}; stop that process, or choose another path", owner(path, *.pid))]
     UnixInUse {
         /// The path.
         path: SocketPath,
-        /// What it is.
-        why: &'static str,
+        /// The process, if it listens, and is of this process's namespace.
+        pid: Option<u32>,
+    },
+    /// There is something else at the path of its Unix socket.
+    #[error("{path} is not a socket; remove it, or choose another path")]
+    UnixNotASocket {
+        /// The path.
+        path: SocketPath,
     },
     /// Others could put a socket of their own at the path of its Unix socket.
     #[error(
@@ -113,6 +119,14 @@ pub enum BindError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// A process that has a Unix socket, or how to find it.
+fn owner(path: &SocketPath, pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!("process {pid}, which listens on it"),
+        None => format!("another process (`fuser -v {path}.lock` shows which)"),
+    }
 }
 
 /// Listens, makes handshakes, and returns links. Dropped, it stops listening; links that it has

@@ -27,8 +27,8 @@ pub struct LastAddress(Arc<Mutex<Option<(Address, SocketAddr)>>>);
 ///
 /// Without TLS its Unix sockets in [`LinkOptions::socket_folders`] come first: on another machine
 /// there is none, or another publisher answers. On this machine a socket that is there is not given
-/// up for an IP address, where the client would have another identity, which does not own its
-/// session.
+/// up for an IP address, also not for that of a host name: there the client would have another
+/// identity, which does not own its session.
 ///
 /// With TLS the certificate has to contain the publisher's TLS name, or without one the host name
 /// or IP address, unless the options name another.
@@ -65,12 +65,14 @@ where
             Err(error) => failures.push((address.clone(), error)),
         }
     }
-    let mut ips = publisher.addresses.iter().filter_map(Address::ip);
-    if failures.iter().any(|(_, error)| may_be_its_socket(error)) && ips.any(is_own_address) {
-        return Err(DialError::AllAddressesFailed(failures));
-    }
+    let has_socket = failures.iter().any(|(_, error)| may_be_its_socket(error));
     // An address that is advertised no longer may belong to another publisher by now.
     let known = last.0.lock().clone().filter(|(at, _)| publisher.addresses.contains(at));
+    let last_ip = known.as_ref().map(|(_, at)| at.ip());
+    let mut ips = publisher.addresses.iter().filter_map(Address::ip).chain(last_ip);
+    if has_socket && ips.any(is_own_address) {
+        return Err(DialError::AllAddressesFailed(failures));
+    }
     if let Some((address, ip)) = &known {
         match dial_one(publisher, address, Endpoint::Tcp(*ip), handshake, options).await {
             Ok(link) => return Ok(link),
@@ -89,6 +91,9 @@ where
                 }
             },
         };
+        if has_socket && ips.iter().any(|ip| is_own_address(ip.ip())) {
+            return Err(DialError::AllAddressesFailed(failures));
+        }
         for ip in ips {
             let found = (address.clone(), ip);
             if known.as_ref() == Some(&found) {
@@ -212,6 +217,31 @@ mod tests {
         assert_eq!(link.unwrap().peer_address(), new);
         let never = |_| std::future::pending();
         assert_eq!(dial(&["jobs-1:1"], &last, never).await.unwrap().peer_address(), new);
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_this_machine_is_not_given_up_for_a_host_name() {
+        let listener = listener(WANTED, loopback(1, 0)).await;
+        let (at, last) = (listener.local_address(), LastAddress::default());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.sock");
+        let addresses = [&*format!("unix:{}", path.display()), "here:1"];
+        let here = |_| async move { Ok(vec![loopback(1, 1), at]) };
+        // No socket is there yet.
+        assert_eq!(dial(&addresses, &last, here).await.unwrap().peer_address(), at);
+        // As if its process started again at this moment.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        for last in [last, LastAddress::default()] {
+            let error = dial(&addresses, &last, here).await.unwrap_err();
+            assert!(matches!(&error, DialError::AllAddressesFailed(tried) if tried.len() == 1));
+            assert!(error.to_string().starts_with("cannot connect to unix:"), "{error}");
+        }
+        // A name of another machine is tried.
+        let elsewhere = |_| async {
+            Err(LookupError::Timeout { host: "there:1".into(), after: Duration::ZERO })
+        };
+        let error = dial(&addresses, &LastAddress::default(), elsewhere).await.unwrap_err();
+        assert!(matches!(&error, DialError::AllAddressesFailed(tried) if tried.len() == 2));
     }
 
     #[tokio::test]

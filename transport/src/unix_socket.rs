@@ -22,8 +22,6 @@ use crate::listener::{BACKLOG, BindError};
 /// The address of the other side, in logs and for limits: this machine, without a port.
 pub(crate) const LOCAL_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Why its path is not taken.
-const IN_USE: &str = "belongs to a process that listens on it";
 /// Its owner and its group may connect.
 const MODE: u32 = 0o660;
 /// The mode of its lock.
@@ -67,13 +65,12 @@ impl UnixSocket {
         check_folder(path)?;
         let lock = lock(path)?;
         if let Ok(found) = fs::symlink_metadata(at) {
-            let in_use = |why| Err(BindError::UnixInUse { path: path.clone(), why });
             if !found.file_type().is_socket() {
-                return in_use("is not a socket");
+                return Err(BindError::UnixNotASocket { path: path.clone() });
             }
             // Of a process that takes no lock.
-            if is_listened_on(at).map_err(failed)? {
-                return in_use(IN_USE);
+            if let Listening::Yes { pid } = listening(at).map_err(failed)? {
+                return Err(BindError::UnixInUse { path: path.clone(), pid });
             }
             fs::remove_file(at).map_err(failed)?;
         }
@@ -128,22 +125,38 @@ fn lock(path: &SocketPath) -> Result<File, BindError> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => {
-            Err(BindError::UnixInUse { path: path.clone(), why: IN_USE })
+            let pid = match listening(Path::new(path.as_str())) {
+                Ok(Listening::Yes { pid }) => pid,
+                _ => None,
+            };
+            Err(BindError::UnixInUse { path: path.clone(), pid })
         }
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// Whether a process listens on a socket. Never waits: a process that accepts nothing may have a
-/// full backlog.
-fn is_listened_on(at: &Path) -> io::Result<bool> {
+/// Whether a process listens on a socket.
+enum Listening {
+    No,
+    Yes {
+        /// Which, if the kernel names it: not of another namespace, nor with a full backlog.
+        pid: Option<u32>,
+    },
+}
+
+/// Never waits: a process that accepts nothing may have a full backlog.
+fn listening(at: &Path) -> io::Result<Listening> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(at)?) {
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            let stream = UnixStream::from_std(OwnedFd::from(socket).into())?;
+            let pid = stream.peer_cred()?.pid().and_then(|pid| u32::try_from(pid).ok());
+            Ok(Listening::Yes { pid: pid.filter(|pid| *pid != 0) })
+        }
         Err(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => Ok(false),
-            io::ErrorKind::WouldBlock => Ok(true),
+            io::ErrorKind::ConnectionRefused => Ok(Listening::No),
+            io::ErrorKind::WouldBlock => Ok(Listening::Yes { pid: None }),
             _ => Err(error),
         },
     }

@@ -156,9 +156,9 @@ async fn check(context: &Context) -> Vec<Finding> {
                 (Level::Ok, format!("{writers}, {}", counted(status.paths, "path")))
             }
             // One answering replica serves all clients.
-            Err(why) if up > 0 => (Level::Warning, why.clone()),
+            Err(why) if up > 0 => (Level::Warning, why.to_string()),
             // Without a replica the publishers cannot be checked.
-            Err(why) => (Level::Unknown, why.clone()),
+            Err(why) => (Level::Unknown, why.to_string()),
         };
         findings.push(Finding::new(format!("replica {replica}"), level, message));
     }

@@ -30,7 +30,7 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     for (replica, known) in query_all(&client, replicas).await {
         match known {
             Ok(known) => answers.push((replica, known)),
-            Err(why) => failures.push((replica, why)),
+            Err(error) => failures.push((replica, error.to_string())),
         }
     }
     if answers.is_empty() {
@@ -57,7 +57,7 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
     }
     let mut forgotten = Vec::new();
     for (replica, known) in &answers {
-        let answer = client.forget_publisher(replica, id).await;
+        let answer = client.forget_publisher(replica, id).await.map_err(|why| why.to_string());
         match removal(answer, known.iter().any(|one| one.info.id == id)) {
             Ok(true) => forgotten.push(replica.clone()),
             Ok(false) => {}

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::{KnownPublisher, PublisherId, ReadClient};
+use longshore::{KnownPublisher, PublisherId, ReadClient, ReplicaError};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -19,8 +19,8 @@ const NAMED_MAX: usize = 8;
 const REMEDY: &str = "add it to --resolver, or `resolvers` in the configuration file, of every \
                       publisher, and restart these one at a time";
 
-/// A replica, and the publishers that it knows; or, for people, why it did not answer.
-pub(super) type Answer = (String, Result<Vec<KnownPublisher>, String>);
+/// A replica, and the publishers that it knows, or why it did not answer.
+pub(super) type Answer = (String, Result<Vec<KnownPublisher>, ReplicaError>);
 
 /// Asks each replica, in their order.
 pub(super) async fn query_all(client: &ReadClient, replicas: Vec<String>) -> Vec<Answer> {
@@ -133,7 +133,7 @@ mod tests {
             ("old:1".to_owned(), Ok(vec![of_queues(1), of_queues(2), publisher(3, &[], None)])),
             ("behind:1".to_owned(), Ok(vec![of_queues(1), missing])),
             ("new:1".to_owned(), Ok(vec![publisher(4, &[], None)])),
-            ("down:1".to_owned(), Err("refused".to_owned())),
+            ("down:1".to_owned(), Err(ReplicaError::Silent(NOTE_ANSWER_MAX))),
         ];
         let gaps: Vec<_> = gaps(&answers).into_iter().map(|gap| (gap.replica, gap.lacks)).collect();
         let (p1, p2) = ("p1 (01010101)".to_owned(), "p2 (02020202)".to_owned());

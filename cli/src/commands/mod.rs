@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use longshore::{
     AuditLog, Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherInfo, Queues,
-    ReadClient, ReplicaFailure, ResolverTiming, TlsAcceptor,
+    ReadClient, ReplicaError, ReplicaFailure, ResolverTiming, TlsAcceptor,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -170,7 +170,7 @@ fn prober(mut cluster: Cluster) -> ReadClient {
 }
 
 /// Asks each replica for its status; none if one answers, or else each replica's reason.
-async fn reasons(client: &ReadClient) -> Option<Vec<(String, String)>> {
+async fn reasons(client: &ReadClient) -> Option<Vec<(String, ReplicaError)>> {
     let replicas = client.replica_status().await.into_iter();
     replicas.map(|(replica, status)| status.err().map(|why| (replica, why))).collect()
 }
@@ -191,26 +191,23 @@ async fn unreachable(cluster: Cluster) -> anyhow::Error {
     }
 }
 
-/// In the reason of a replica that needs another identity, or another policy.
-const CLIENT_REFUSED: &str = "refuses this client";
-
-/// The error of a client whom every replica refuses.
-fn refused_by_all(replicas: &[(String, String)]) -> Option<anyhow::Error> {
-    let all = !replicas.is_empty() && replicas.iter().all(|(_, why)| why.contains(CLIENT_REFUSED));
+/// The error of a client whom every replica refuses, at each of its addresses.
+fn refused_by_all(replicas: &[(String, ReplicaError)]) -> Option<anyhow::Error> {
+    let all = !replicas.is_empty() && replicas.iter().all(|(_, why)| why.refuses_client());
     all.then(|| no_replica("accepts this client", replicas))
 }
 
-fn no_replica(does: &str, replicas: &[(String, String)]) -> anyhow::Error {
+fn no_replica(does: &str, replicas: &[(String, ReplicaError)]) -> anyhow::Error {
     let why: String =
         replicas.iter().map(|(replica, why)| format!("\n  {replica}: {why}")).collect();
-    let hint = resolver_hint(&why);
+    let hint = resolver_hint(replicas);
     let message = format!("no replica of the resolver {does}:{why}");
     Failure::new(FailureKind::Unreachable, message).with_hint(hint).into()
 }
 
-/// The remedy for replicas that cannot be reached for this reason.
-fn resolver_hint(why: &str) -> &'static str {
-    match why.contains("TLS") || why.contains("refused the link") || why.contains(CLIENT_REFUSED) {
+/// The remedy for replicas that cannot be reached for these reasons.
+fn resolver_hint(replicas: &[(String, ReplicaError)]) -> &'static str {
+    match replicas.iter().any(|(_, why)| why.concerns_identity()) {
         true => {
             "--tls-ca FILE names who signs the servers' certificates; --tls-certificate and \
              --tls-key, or --token-file, who this client is"
@@ -231,13 +228,11 @@ async fn report_wait_for_resolver(cluster: Cluster, is_service: bool) -> anyhow:
     if let Some(refused) = refused_by_all(&replicas).filter(|_| !is_service) {
         return refused;
     }
-    let mut all = String::new();
-    for (replica, why) in replicas {
+    for (replica, why) in &replicas {
         report!("waiting for the resolver at {replica}: {why}");
-        all += &why;
     }
-    if !all.is_empty() {
-        report!("{}", resolver_hint(&all));
+    if !replicas.is_empty() {
+        report!("{}", resolver_hint(&replicas));
     }
     std::future::pending().await
 }

@@ -77,10 +77,7 @@ pub(super) async fn publisher(
     while name.len() > NAME_BYTES_MAX {
         name.pop();
     }
-    let socket = match &context.config.resolver.listen_unix.value {
-        None => None,
-        Some(path) => Some(format!("{path}.metrics").parse()?),
-    };
+    let socket = context.config.metrics_socket(setting, replica.ip())?;
     open(name, (listen, socket), cluster, context, insecure, budget).await.map(Some)
 }
 

@@ -55,13 +55,14 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     let name = options.name.clone();
     let insecure = options.insecure;
     let budget = options.budget.clone();
+    let setting = arguments.metrics.map(ReplicaMetrics::At);
+    let setting = setting.unwrap_or(context.config.resolver.metrics.value);
+    context.config.metrics_socket(setting, listen.ip())?;
     let server = ResolverServer::bind(listen, options).await?;
     let warming = if fresh { None } else { Some(server.warming_left()) };
 
     let at = server.local_address();
     let address = at.to_string();
-    let setting = arguments.metrics.map(ReplicaMetrics::At);
-    let setting = setting.unwrap_or(context.config.resolver.metrics.value);
     let metrics =
         replica_metrics::publisher(&context, &name, at, setting, insecure, budget).await?;
     if let Some(metrics) = &metrics {
@@ -124,7 +125,7 @@ async fn status(mut context: Context) -> anyhow::Result<()> {
             .iter()
             .map(|(replica, status)| match status {
                 Ok(s) => metrics(replica, s),
-                Err(why) => json!({ "replica": replica, "error": why }),
+                Err(why) => json!({ "replica": replica, "error": why.to_string() }),
             })
             .collect();
         context.output.json_pretty(&json!({ "replicas": replicas }))?;
@@ -234,7 +235,7 @@ async fn publishers(mut context: Context) -> anyhow::Result<()> {
                 let publishers: Vec<Value> = known.iter().map(known_json).collect();
                 json!({ "replica": replica, "publishers": publishers })
             }
-            Err(why) => json!({ "replica": replica, "error": why }),
+            Err(why) => json!({ "replica": replica, "error": why.to_string() }),
         };
         let all: Vec<Value> = replicas.iter().map(one).collect();
         context.output.json_pretty(&json!({ "replicas": all }))?;

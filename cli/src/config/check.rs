@@ -2,8 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use longshore::protocol::SocketPath;
+use longshore::protocol::limits::SOCKET_PATH_BYTES_MAX;
+
 use super::values::{ExactDuration, ReplicaMetrics};
 use super::{Authority, ClientCertificates, Config, Origin, Setting};
+
+/// After the path of a replica's socket, the one of its metrics.
+const METRICS_SUFFIX: &str = ".metrics";
 
 /// Checks the keys that every command reads.
 pub(super) fn cluster(config: &Config) -> Result<(), String> {
@@ -145,6 +151,8 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
         }
     }
     access(config)?;
+    let metrics = resolver.metrics.value;
+    metrics_socket(&resolver.listen_unix, metrics, resolver.listen.value.ip())?;
     let tls_names =
         [("publisher.tls_name", &publisher.tls_name), ("resolver.tls_name", &resolver.tls_name)];
     for (key, name) in tls_names {
@@ -171,6 +179,31 @@ pub(super) fn services(config: &Config) -> Result<(), String> {
         ("a replica", resolves_at.0, resolves_at.1),
     ];
     check_ports(&metrics.chain(services).collect::<Vec<_>>())
+}
+
+/// The socket of a replica's metrics: beside its own, with a longer name.
+pub(super) fn metrics_socket(
+    own: &Setting<Option<SocketPath>>,
+    metrics: ReplicaMetrics,
+    listen: IpAddr,
+) -> Result<Option<SocketPath>, String> {
+    let nowhere = match metrics {
+        ReplicaMetrics::Off => true,
+        ReplicaMetrics::Automatic => listen.is_unspecified(),
+        ReplicaMetrics::At(_) => false,
+    };
+    let Some(path) = own.value.as_ref().filter(|_| !nowhere) else { return Ok(None) };
+    let socket = format!("{path}{METRICS_SUFFIX}");
+    socket.parse().map(Some).map_err(|_| {
+        let (length, most) = (socket.len(), SOCKET_PATH_BYTES_MAX);
+        let what = format!(
+            "the replica's metrics have the socket {socket}, of {length} bytes, and a path of a \
+             socket has at most {most}; write a path of at most {} bytes, or set \
+             resolver.metrics = false",
+            most - METRICS_SUFFIX.len()
+        );
+        wrong("resolver.listen_unix", own, &what)
+    })
 }
 
 /// Checks that no two listeners (name, key, address) share a port.

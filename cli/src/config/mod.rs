@@ -23,7 +23,7 @@ mod values;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
@@ -384,6 +384,15 @@ impl Config {
     /// Checks what a listener with TLS by configuration needs of `[access]`.
     pub(crate) fn check_access(&self) -> Result<(), UsageError> {
         check::access(self).map_err(UsageError)
+    }
+
+    /// The socket where a replica with a socket serves its metrics, if it serves them anywhere.
+    pub(crate) fn metrics_socket(
+        &self,
+        metrics: ReplicaMetrics,
+        listen: IpAddr,
+    ) -> Result<Option<SocketPath>, UsageError> {
+        check::metrics_socket(&self.resolver.listen_unix, metrics, listen).map_err(UsageError)
     }
 
     /// The data directory: from the command line, or the configured one.

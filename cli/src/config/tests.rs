@@ -344,6 +344,12 @@ fn services_that_could_not_start_are_refused_early() {
             "a replica on 0.0.0.0:4790",
         ),
         ("[publisher]\ntls_name = 'a'\n", 2, "publisher.tls_name", "nothing without certificates"),
+        (
+            &format!("[resolver]\nlisten_unix = '/{}'\n", "a".repeat(99)),
+            2,
+            "resolver.listen_unix",
+            "of 108 bytes, and a path of a socket has at most 107; write a path of at most 99",
+        ),
         ("[resolver]\ntls_name = 'a'\n", 2, "resolver.tls_name", "nothing without certificates"),
     ] {
         let case = with_file(text);
@@ -360,6 +366,8 @@ fn services_that_could_not_start_are_refused_early() {
          [resolver]\nlisten = '10.0.0.2:1'\ninsecure = true\n",
         "[publisher]\nlisten = '0.0.0.0:1'\ninsecure = true\nadvertise = ['10.0.0.2:1']\n",
         "[resolver]\nmetrics = '127.0.0.1:4790'\n",
+        &format!("[resolver]\nlisten_unix = '/{}'\n", "a".repeat(98)),
+        &format!("[resolver]\nlisten_unix = '/{}'\nmetrics = false\n", "a".repeat(106)),
         "[resolver]\nlisten = '127.0.0.1:0'\nmetrics = '127.0.0.1:0'\n",
     ] {
         let case = with_file(text);

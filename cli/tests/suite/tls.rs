@@ -176,7 +176,7 @@ fn up_makes_a_secured_system_in_one_command() {
             let ready: Value = serde_json::from_str(&system.line()).unwrap();
             let resolver = ready["resolvers"][0].as_str().unwrap();
             let stat = run(longshore(&["stat", "--resolver", resolver]), b"").code(3);
-            stat.stderr_has(&["it speaks TLS", "--tls-ca FILE"]);
+            stat.stderr_has(&["speaks TLS; dial it with", "--tls-ca FILE"]);
             assert_eq!(ready["environment"]["LONGSHORE_CONFIG"], ready["config"]);
             format!("export LONGSHORE_CONFIG={}", ready["config"].as_str().unwrap())
         } else {

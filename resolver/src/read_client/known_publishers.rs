@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::cluster::ReplicaFailure;
+use crate::replica_error::ReplicaError;
 
 /// Most publishers that a replica lists: the limit of visible ones, as many hidden and not yet
 /// swept, and as many missing.
@@ -68,14 +69,14 @@ pub(super) struct KnownCollector {
 
 impl KnownCollector {
     /// Adds a part of the answer. Returns all publishers, sorted by name, after the last part; an
-    /// error, for people, if there are too many.
+    /// error if there are too many.
     pub(super) fn take(
         &mut self,
         part: PublishersKnown,
-    ) -> Option<Result<Vec<KnownPublisher>, String>> {
+    ) -> Option<Result<Vec<KnownPublisher>, ReplicaError>> {
         if self.partial.len() + part.publishers.len() > PUBLISHERS_LISTED_MAX {
             let why = format!("it lists more than {PUBLISHERS_LISTED_MAX} publishers");
-            return Some(Err(why));
+            return Some(Err(ReplicaError::BadAnswer(why)));
         }
         self.partial.extend(part.publishers);
         part.last.then(|| {
@@ -207,13 +208,13 @@ mod tests {
     fn as_many_publishers_are_accepted_as_a_replica_can_have() {
         let mut known = KnownCollector::default();
         let half = RESOLVER_PUBLISHERS_MAX;
-        assert_eq!(known.take(part((half..2 * half).rev(), false)), None);
+        assert!(known.take(part((half..2 * half).rev(), false)).is_none());
         let all = known.take(part((0..half).rev(), true)).unwrap().unwrap();
         assert_eq!(all.len(), 32_768);
         assert!(all.is_sorted_by(|one, other| one.info.name < other.info.name));
 
-        assert_eq!(known.take(part(0..3 * half, false)), None);
-        let refused = known.take(part(0..1, true));
-        assert_eq!(refused, Some(Err("it lists more than 49152 publishers".into())));
+        assert!(known.take(part(0..3 * half, false)).is_none());
+        let refused = known.take(part(0..1, true)).unwrap().unwrap_err();
+        assert_eq!(refused.to_string(), "it lists more than 49152 publishers");
     }
 }

@@ -37,6 +37,7 @@ use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
 use crate::read_client::known_publishers::{Answers, KnownCollector, RecentAnswers};
 use crate::read_client::task::Command;
+use crate::replica_error::ReplicaError;
 use crate::replica_link::{Caller, ask_one};
 
 /// How long to wait for the other replicas' known publishers once one has answered.
@@ -185,9 +186,12 @@ impl ReadClient {
     }
 
     /// The publishers that one replica, named as `host:port`, knows, sorted by name, hidden ones
-    /// included. Uses a link of its own. Takes as long as [`ReadClient::replica_status`]; the error
-    /// is for people. Cancel safe.
-    pub async fn publishers_known(&self, replica: &str) -> Result<Vec<KnownPublisher>, String> {
+    /// included. Uses a link of its own. Takes as long as [`ReadClient::replica_status`]. Cancel
+    /// safe.
+    pub async fn publishers_known(
+        &self,
+        replica: &str,
+    ) -> Result<Vec<KnownPublisher>, ReplicaError> {
         let mut known = KnownCollector::default();
         let question = ToReplica::ListPublishers { id: 1 };
         ask_one(&self.handle.tool(), replica, &question, |message| match message {
@@ -222,7 +226,10 @@ impl ReadClient {
             waiting.retain(|one| *one != replica);
             match known {
                 Ok(known) => answers.known.push(known),
-                Err(why) => answers.unanswered.push(ReplicaFailure { replica, why }),
+                Err(error) => {
+                    let why = error.to_string();
+                    answers.unanswered.push(ReplicaFailure { replica, why });
+                }
             }
         }
         let why = format!("no answer {OTHERS_WAIT:?} after another replica's");
@@ -232,13 +239,13 @@ impl ReadClient {
     }
 
     /// Makes one replica forget a missing publisher, so that it is reported no longer. False if the
-    /// replica does not know it. Takes as long as [`ReadClient::replica_status`]; the error is for
-    /// people. Not cancel safe: a dropped call may have succeeded.
+    /// replica does not know it. Takes as long as [`ReadClient::replica_status`]. Not cancel safe: a
+    /// dropped call may have succeeded.
     pub async fn forget_publisher(
         &self,
         replica: &str,
         publisher: PublisherId,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, ReplicaError> {
         let question = ToReplica::ForgetPublisher { id: 1, publisher };
         ask_one(&self.handle.tool(), replica, &question, |message| match message {
             FromReplica::Written(answer) => Some(Ok(answer.done > 0)),
@@ -247,10 +254,10 @@ impl ReadClient {
         .await
     }
 
-    /// The status of every replica, each over a link of its own, in the order of the cluster; or,
-    /// for people, why there is none. Each address of a replica may take connect and handshake
-    /// timeout, and the answer 15 s. Cancel safe.
-    pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, String>)> {
+    /// The status of every replica, each over a link of its own, in the order of the cluster; or
+    /// why there is none. Each address of a replica may take connect and handshake timeout, and the
+    /// answer 15 s. Cancel safe.
+    pub async fn replica_status(&self) -> Vec<(String, Result<ReplicaStatus, ReplicaError>)> {
         let mut asking = JoinSet::new();
         for (index, replica) in self.handle.caller.cluster.replicas.iter().cloned().enumerate() {
             let caller = self.handle.tool();

@@ -35,7 +35,7 @@ async fn a_replica_full_of_readers_still_answers_tools() {
 
     let operator = reader(&cluster);
     let outstanding = cluster.replicas[0].as_str();
-    assert_eq!(in_time(operator.publishers_known(outstanding)).await, Ok(Vec::new()));
+    assert!(in_time(operator.publishers_known(outstanding)).await.unwrap().is_empty());
     drop(reads);
     replica.kill().await;
 }

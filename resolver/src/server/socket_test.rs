@@ -324,7 +324,7 @@ async fn a_change_of_the_policy_reaches_open_links_and_published_paths() {
     };
     watched_are(&["/a/1"]).await;
     let status = in_time(reader.replica_status()).await.remove(0).1.unwrap_err();
-    assert!(status.contains("to inspect /sys"), "{status}");
+    assert!(status.to_string().contains("to inspect /sys"), "{status}");
 
     control.replace(policy(&["/a/**", "/b/**"], &["/**"]), None);
     watched_are(&["/a/1", "/b/1", "/b/2"]).await;

@@ -123,8 +123,7 @@ async fn tls_on_one_side_only_is_reported_as_such() {
     let pem = Pem::new();
     let with = listener(pem.listening(None)).await;
     let error = soon(dial(with.local_address(), &handshake(), &dialling())).await.unwrap_err();
-    let DialError::NotLongshore { detail, .. } = error else { panic!("{error}") };
-    assert!(detail.contains("TLS"), "{detail}");
+    assert!(matches!(error, DialError::NeedsTls { .. }) && error.concerns_identity(), "{error}");
 
     let without = listener(listening()).await;
     let options = pem.dialling(None, None);

@@ -189,8 +189,9 @@ async fn of_two_processes_that_start_at_once_one_has_the_socket() {
     other.lock().unwrap();
     drop(UnixListener::bind(path.as_str()).unwrap());
     let error = bind().await.unwrap_err();
-    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
-    assert!(error.to_string().contains(path.as_str()), "{error}");
+    assert!(matches!(error, BindError::UnixInUse { pid: None, .. }), "{error}");
+    let remedy = format!("`fuser -v {path}.lock` shows which");
+    assert!(error.to_string().contains(&remedy), "{error}");
     drop(other);
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap_err();
     let _listener = bind().await.unwrap();
@@ -223,7 +224,7 @@ async fn a_full_backlog_keeps_no_process_waiting() {
         done.send(runtime.block_on(Listener::bind(LOOPBACK, info(), options)).map(drop))
     });
     let error = soon(bound).await.unwrap().unwrap_err();
-    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
+    assert!(matches!(error, BindError::UnixInUse { pid: None, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -256,7 +257,7 @@ async fn a_taken_port_leaves_no_socket() {
     std::fs::write(path.as_str(), "").unwrap();
     let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
     let error = Listener::bind(other.local_address(), info(), options).await.unwrap_err();
-    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
+    assert!(matches!(error, BindError::UnixNotASocket { .. }), "{error}");
 }
 
 #[tokio::test]
@@ -271,9 +272,17 @@ async fn only_a_socket_on_which_nobody_listens_is_replaced() {
     drop(UnixListener::bind(path.as_str()).unwrap());
     let listener = bind().await.unwrap();
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
-    let error = bind().await.unwrap_err();
-    assert!(matches!(error, BindError::UnixInUse { .. }), "{error}");
-    assert!(error.to_string().contains("a process that listens on it"), "{error}");
+    // With its lock, and without it, as of a program that takes none.
+    for lock in [true, false] {
+        if !lock {
+            std::fs::remove_file(format!("{path}.lock")).unwrap();
+        }
+        let error = bind().await.unwrap_err();
+        let BindError::UnixInUse { pid, .. } = &error else { panic!("{error}") };
+        assert_eq!(*pid, Some(std::process::id()));
+        let named = format!("belongs to process {}, which", std::process::id());
+        assert!(error.to_string().contains(&named), "{error}");
+    }
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
     soon(listener.close()).await;
     assert!(!Path::new(path.as_str()).exists(), "its socket stays");
