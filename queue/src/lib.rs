@@ -48,6 +48,7 @@ pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadC
 pub use rules::Rules;
 pub use state::{
     Frozen, LinkUse, QueueKeys, QueueUse, Restoring, SnapshotError, State, Totals, WaitingJobs,
+    refusal_of_damaged,
 };
 pub use store::{
     ADVANCE_MS, Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics,

@@ -4,11 +4,10 @@ use std::time::Instant;
 
 use longshore_access::Action;
 use longshore_protocol::messages::work::{
-    Answer, BatchEntry, EnqueueBatch, FORBIDDEN_PLACEHOLDER_PATH, FromPublisher, Subscribe,
-    ToPublisher, Tokens, VALUE_PLACEHOLDER_PATH,
+    Answer, BatchEntry, EnqueueBatch, FromPublisher, Subscribe, ToPublisher, Tokens,
 };
 use longshore_protocol::{LinkId, Path, QueueSettings, Refusal, Revoked};
-use longshore_queue::{Command, Now, Poisoned, QueueId};
+use longshore_queue::{Command, Now, Poisoned, QueueId, refusal_of_damaged};
 
 use super::Owner;
 use crate::audited;
@@ -85,7 +84,8 @@ impl Owner {
             return Ok(());
         }
         let batch = batch.and_then(|batch| self.at_home(batch));
-        match batch.and_then(|batch| self.within_quota(link, batch)) {
+        let batch = batch.and_then(|batch| self.within_quota(link, batch));
+        match batch.and_then(|batch| self.open_here(batch)) {
             Ok(batch) => self.enqueue(now, link, batch),
             Err(refusal) => {
                 self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
@@ -113,33 +113,55 @@ impl Owner {
         if is_whole && !state.has_any_of(&batch) {
             return Err(Refusal::Forbidden);
         }
-        let is_new =
-            |entry: &BatchEntry| is_denied(&batch.paths[entry.path]) && !state.has_id_of(entry);
+        let refusal_of = |entry: &BatchEntry| {
+            let is_refused = is_denied(&batch.paths[entry.path]) && !state.has_id_of(entry);
+            is_refused.then_some(Refusal::Forbidden)
+        };
         // Not only new jobs: a client learns nothing about keys at such a path.
         batch
-            .with_jobs_refused(FORBIDDEN_PLACEHOLDER_PATH, is_new)
-            .and_then(|batch| batch.with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, is_denied))
+            .with_jobs_refused(refusal_of)
+            .and_then(|batch| batch.with_paths_refused(Refusal::Forbidden, is_denied))
             .ok_or(Refusal::Forbidden)
     }
 
-    /// The batch, in which the new jobs that are refused have the path `placeholder`. None if all
-    /// are, so that nothing of it needs to be in the journal; or if it becomes too long. Jobs that
-    /// exist are answered as such, and a publisher that drains refuses batches itself.
+    /// The batch without the contents of new jobs at closed queues and at paths that are not here,
+    /// which would be in the journal for nothing; or the refusal of all its jobs.
+    fn open_here(&self, batch: EnqueueBatch) -> Result<EnqueueBatch, Refusal> {
+        let state = self.store.state();
+        if batch.paths.iter().all(|path| state.takes_jobs(path)) {
+            return Ok(batch);
+        }
+        let at = |path: &Path| {
+            // A job for a live value is refused as such.
+            state.refusal_for(path).filter(|_| state.has_queue(path) || !self.names.is_value(path))
+        };
+        let refusals: Vec<Option<Refusal>> = batch.paths.iter().map(at).collect();
+        let whole = batch.clone();
+        self.without_new_jobs(batch, |entry| {
+            refusals[entry.path].filter(|_| !state.is_held(&whole, entry))
+        })
+    }
+
+    /// The batch, in which the new jobs that are refused have placeholders, as have those that do
+    /// not decode; or the one refusal of all of them, so that nothing needs to be in the journal,
+    /// also if the batch becomes too long. Jobs that exist are answered as such, and a publisher
+    /// that drains refuses batches itself.
     pub(super) fn without_new_jobs(
         &self,
         batch: EnqueueBatch,
-        placeholder: &str,
-        is_refused: impl Fn(&BatchEntry) -> bool,
-    ) -> Option<EnqueueBatch> {
+        refusal_of: impl Fn(&BatchEntry) -> Option<Refusal>,
+    ) -> Result<EnqueueBatch, Refusal> {
         let state = self.store.state();
-        let is_refused = |entry: &BatchEntry| is_refused(entry) && !state.knows(&batch, entry);
-        if state.is_draining() || !batch.entries().any(|entry| is_refused(&entry)) {
-            return Some(batch);
+        let refusal_of = |entry: &BatchEntry| match &entry.head {
+            Ok(_) => refusal_of(entry).filter(|_| !state.knows(&batch, entry)),
+            Err(error) => Some(refusal_of_damaged(&batch.paths[entry.path], error)),
+        };
+        let first = batch.entries().find_map(|entry| refusal_of(&entry));
+        let Some(first) = first.filter(|_| !state.is_draining()) else { return Ok(batch) };
+        if batch.entries().all(|entry| refusal_of(&entry) == Some(first)) {
+            return Err(first);
         }
-        if batch.entries().all(|entry| is_refused(&entry)) {
-            return None;
-        }
-        batch.with_jobs_refused(placeholder, is_refused)
+        batch.with_jobs_refused(refusal_of).ok_or(first)
     }
 
     /// Refuses a subscription that takes nothing, or names a queue that the client may not work on.
@@ -166,11 +188,13 @@ impl Owner {
         names.make_queues(|is_value| {
             let values: Vec<bool> = batch.paths.iter().map(is_value).collect();
             let state = self.store.state();
-            let is_refused = |entry: &BatchEntry| values[entry.path] && !state.has_id_of(entry);
+            let refusal_of = |entry: &BatchEntry| {
+                let is_refused = values[entry.path] && !state.has_id_of(entry);
+                is_refused.then_some(Refusal::IsValue)
+            };
             let command = if !values.contains(&true) {
                 Command::Enqueue { link, batch }
-            } else if let Some(batch) = batch.with_jobs_refused(VALUE_PLACEHOLDER_PATH, is_refused)
-            {
+            } else if let Some(batch) = batch.with_jobs_refused(refusal_of) {
                 Command::Enqueue { link, batch }
             } else {
                 let (sequence, jobs) = (batch.sequence, batch.len() as u32);

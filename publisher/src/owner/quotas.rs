@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, OVER_QUOTA_PLACEHOLDER_PATH};
+use longshore_protocol::messages::work::EnqueueBatch;
 use longshore_protocol::{LinkId, Path, Refusal};
 
 use super::Owner;
@@ -29,9 +29,10 @@ impl Owner {
         }
         self.log_over_quota(link, &path, &why);
         let (state, whole) = (self.store.state(), batch.clone());
-        let is_refused = |entry: &BatchEntry| refused[entry.path] && !state.is_held(&whole, entry);
-        self.without_new_jobs(batch, OVER_QUOTA_PLACEHOLDER_PATH, is_refused)
-            .ok_or(Refusal::OverQuota)
+        self.without_new_jobs(batch, |entry| {
+            let is_over = refused[entry.path] && !state.is_held(&whole, entry);
+            is_over.then_some(Refusal::OverQuota)
+        })
     }
 
     /// True if the client may create no queue at that path, which is logged.

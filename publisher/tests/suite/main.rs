@@ -14,5 +14,6 @@ mod messages;
 mod pem;
 mod permissions;
 mod quotas;
+mod refused_batches;
 mod terms;
 mod values;

@@ -2,10 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longshore_protocol::messages::work::{
-    BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH, NOT_HOME_PLACEHOLDER_PATH,
-    OVER_QUOTA_PLACEHOLDER_PATH, VALUE_PLACEHOLDER_PATH,
-};
+use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued, refusal_at};
 use longshore_protocol::{
     Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
     Runs, WireError,
@@ -177,14 +174,14 @@ impl State {
         entry: BatchEntry,
         out: &mut Outcomes,
     ) -> EnqueueOutcome {
+        let path = &batch.paths[entry.path];
         let mut head = match entry.head {
             Ok(head) => head,
-            Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
+            Err(error) => return EnqueueOutcome::Refused(refusal_of_damaged(path, &error)),
         };
         if let Some(slot) = self.rows.find(&head.id) {
             return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
-        let path = &batch.paths[entry.path];
         let key = self.find_key(path, &head);
         if let KeyUse::Known(answer) = key {
             return answer;
@@ -247,9 +244,10 @@ impl State {
         let mut removed: HashSet<u32> = HashSet::new();
         let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
+            let path = &batch.paths[entry.path];
             let head = match entry.head {
                 Ok(head) => head,
-                Err(error) => return EnqueueOutcome::Refused(refusal_of(&error)),
+                Err(error) => return EnqueueOutcome::Refused(refusal_of_damaged(path, &error)),
             };
             let payload = payload_of(&head);
             let known = self.rows.find(&head.id).filter(|slot| !removed.contains(slot));
@@ -257,7 +255,6 @@ impl State {
             if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
                 return same_id(&head, known);
             }
-            let path = &batch.paths[entry.path];
             let key = self.find_key(path, &head);
             let text = head.idempotency().map(|idempotency| (path, idempotency.key.clone()));
             if let Some(&(payload, job)) = text.as_ref().and_then(|text| new_keys.get(text)) {
@@ -353,7 +350,15 @@ impl State {
 
     /// Whether the path has a queue that is open here, or may get one.
     pub fn takes_jobs(&self, path: &Path) -> bool {
-        !matches!(self.destination(path), Destination::Closed(_))
+        self.refusal_for(path).is_none()
+    }
+
+    /// Why no new job of that path is accepted, whatever it is.
+    pub fn refusal_for(&self, path: &Path) -> Option<Refusal> {
+        match self.destination(path) {
+            Destination::Closed(refusal) => Some(refusal),
+            Destination::Queue(_) | Destination::New => None,
+        }
     }
 
     fn destination(&self, path: &Path) -> Destination {
@@ -372,13 +377,7 @@ impl State {
             return Destination::Closed(Refusal::BadPath);
         }
         if path.is_reserved() {
-            return Destination::Closed(match path.as_str() {
-                VALUE_PLACEHOLDER_PATH => Refusal::IsValue,
-                FORBIDDEN_PLACEHOLDER_PATH => Refusal::Forbidden,
-                OVER_QUOTA_PLACEHOLDER_PATH => Refusal::OverQuota,
-                NOT_HOME_PLACEHOLDER_PATH => Refusal::NotHome,
-                _ => Refusal::Reserved,
-            });
+            return Destination::Closed(refusal_at(path));
         }
         match self.by_path.get(path) {
             Some(&queue) if self.queues[queue as usize].accepts => Destination::Queue(queue),
@@ -468,11 +467,17 @@ pub(super) fn payload_of(head: &EntryHead) -> (u32, u32) {
     (head.crc, head.payload_len as u32)
 }
 
+/// The refusal of a job that does not decode: at a reserved path, as a placeholder is, the path's.
+pub fn refusal_of_damaged(path: &Path, error: &WireError) -> Refusal {
+    if path.is_reserved() { refusal_at(path) } else { refusal_of(error) }
+}
+
 /// True of what a [`WireError`] calls one of the job's keys.
 fn is_of_key(what: &str) -> bool {
     what.starts_with("idempotency") || what.ends_with(" key")
 }
 
+/// The refusal of what does not decode as a job, wherever it goes.
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
         WireError::OverLimit { what, .. } if is_of_key(what) => Refusal::BadOptions,

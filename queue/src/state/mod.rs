@@ -74,6 +74,7 @@ use std::sync::Arc;
 
 use longshore_protocol::{LinkId, Path};
 
+pub use enqueue::refusal_of_damaged;
 pub use idempotency::QueueKeys;
 pub use read::{LinkUse, QueueUse, Totals, WaitingJobs};
 pub use snapshot::{Frozen, Restoring, SnapshotError};

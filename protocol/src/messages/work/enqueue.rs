@@ -6,34 +6,48 @@
 //! ```
 //! `length` is the entry's. The publisher writes the body to its journal unchanged.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
 use crate::codec::{Encode, Reader, WireError, check_limit};
-use crate::codes::{BatchRefusal, EnqueueOutcome};
+use crate::codes::{BatchRefusal, EnqueueOutcome, Refusal};
 use crate::fields::fields;
 use crate::frame::{Frame, FrameWriter};
+use crate::id::JobId;
 use crate::job::{EntryHead, NewJob};
 use crate::limits::{BATCH_BYTES_MAX, BATCH_JOBS_MAX, BATCH_PAYLOAD_BYTES_MAX};
 use crate::messages::work::tag;
 use crate::path::Path;
 use crate::runs::Runs;
 
-/// Replaces the path of a live value in a batch before it is written to the publisher's log: the
-/// log contains no values, which end with their publisher. Jobs at this path are refused with
-/// [`Refusal::IsValue`](crate::Refusal::IsValue).
-pub const VALUE_PLACEHOLDER_PATH: &str = "/sys/value";
-/// Replaces a path at which the policy does not let the client enqueue: the policy is not in the
-/// log. Jobs at this path are refused with [`Refusal::Forbidden`](crate::Refusal::Forbidden).
-pub const FORBIDDEN_PLACEHOLDER_PATH: &str = "/sys/forbidden";
+/// The paths that stand in a publisher's log for those of refused jobs: the reason is not in the
+/// log, as live values, the policy and homes are not, or the jobs' contents are not to be there.
+/// Jobs at such a path are refused so, also those that do not decode.
+const PLACEHOLDERS: [(Refusal, &str); 10] = [
+    (Refusal::IsValue, "/sys/value"),
+    (Refusal::Forbidden, "/sys/forbidden"),
+    (Refusal::OverQuota, "/sys/quota"),
+    (Refusal::NotHome, "/sys/home"),
+    (Refusal::QueueClosed, "/sys/closed"),
+    (Refusal::NotHere, "/sys/elsewhere"),
+    (Refusal::BadPath, "/sys/path"),
+    (Refusal::BadOptions, "/sys/options"),
+    (Refusal::TooLarge, "/sys/size"),
+    (Refusal::Reserved, "/sys/reserved"),
+];
 
-/// The same for a path where the client's quota is used up. Jobs at this path are refused with
-/// [`Refusal::OverQuota`](crate::Refusal::OverQuota).
-pub const OVER_QUOTA_PLACEHOLDER_PATH: &str = "/sys/quota";
-/// The same for jobs that only the home of their path may get, at a publisher that is not. They are
-/// refused with [`Refusal::NotHome`](crate::Refusal::NotHome).
-pub const NOT_HOME_PLACEHOLDER_PATH: &str = "/sys/home";
+/// Why jobs at a reserved path are refused.
+pub fn refusal_at(reserved: &Path) -> Refusal {
+    let found = PLACEHOLDERS.iter().find(|(_, path)| *path == reserved.as_str());
+    found.map_or(Refusal::Reserved, |(refusal, _)| *refusal)
+}
+
+fn placeholder_of(refusal: Refusal) -> Option<Path> {
+    let (_, path) = PLACEHOLDERS.iter().find(|(of, _)| *of == refusal)?;
+    Path::new(path).ok()
+}
+
 const ATOMIC: u8 = 1;
 /// Largest size in bytes of a path's length.
 const PATH_LENGTH_BYTES: usize = 2;
@@ -226,14 +240,15 @@ impl EnqueueBatch {
         Ok(EnqueueBatch { sequence, atomic: flags & ATOMIC != 0, paths, count, entries_at, body })
     }
 
-    /// Returns the batch with `placeholder` instead of every path for which `is_refused` returns
-    /// true, which is asked for each once, in order. `None` if the batch would become too long.
-    pub fn with_paths_replaced(
+    /// Returns the batch with the refusal's placeholder instead of every path for which
+    /// `is_refused` returns true, which is asked for each once, in order. `None` if the batch would
+    /// become too long, or the refusal has no placeholder.
+    pub fn with_paths_refused(
         &self,
-        placeholder: &str,
+        refusal: Refusal,
         mut is_refused: impl FnMut(&Path) -> bool,
     ) -> Option<EnqueueBatch> {
-        let placeholder = Path::new(placeholder).ok()?;
+        let placeholder = placeholder_of(refusal)?;
         let replace =
             |path: &Path| if is_refused(path) { placeholder.clone() } else { path.clone() };
         let paths: Vec<Path> = self.paths.iter().map(replace).collect();
@@ -247,44 +262,56 @@ impl EnqueueBatch {
         EnqueueBatch::decode(out.into_body()).ok()
     }
 
-    /// Returns the batch with `placeholder` instead of the path of every job for which `is_refused`
-    /// returns true, which is asked for each once, in order. Of such a job only the id remains, and
-    /// its path only if another job has it: nobody reads the rest. `None` if the batch would become
-    /// too long.
+    /// Returns the batch with the refusal's placeholder instead of the path of every job for which
+    /// `refusal_of` returns one; it is asked for each once, in order. Of such a job only the id
+    /// remains, and its path only if another job has it: nobody reads the rest. But one whose id is
+    /// that of a job before it, which is not refused, remains whole, to be compared with that one.
+    /// `None` if the batch would become too long, or a refusal has no placeholder.
     pub fn with_jobs_refused(
         &self,
-        placeholder: &str,
-        mut is_refused: impl FnMut(&BatchEntry) -> bool,
+        mut refusal_of: impl FnMut(&BatchEntry) -> Option<Refusal>,
     ) -> Option<EnqueueBatch> {
-        let placeholder = Path::new(placeholder).ok()?;
-        let refused: Vec<bool> = self.entries().map(|entry| is_refused(&entry)).collect();
+        let refusals: Vec<Option<Refusal>> =
+            self.entries().map(|entry| refusal_of(&entry)).collect();
         // Each job has one path, so these are no more than jobs.
-        let mut paths = Vec::new();
-        if refused.contains(&true) {
-            paths.push(placeholder.clone());
+        let mut paths: Vec<Path> = Vec::new();
+        let mut placeholders: Vec<(Refusal, usize)> = Vec::new();
+        for refusal in refusals.iter().flatten() {
+            if placeholders.iter().all(|(of, _)| of != refusal) {
+                placeholders.push((*refusal, paths.len()));
+                paths.push(placeholder_of(*refusal)?);
+            }
         }
-        let mut places: Vec<Option<u64>> = vec![None; self.paths.len()];
+        let mut places: Vec<Option<usize>> = vec![None; self.paths.len()];
+        let mut others: HashSet<JobId> = HashSet::new();
         let mut bare = FrameWriter::new();
         let mut entries = FrameWriter::new();
-        for (entry, is_refused) in self.entries().zip(refused) {
-            if is_refused {
+        for (entry, refusal) in self.entries().zip(refusals) {
+            let id = entry.head.as_ref().ok().map(|head| head.id);
+            let refused = placeholders.iter().find(|(of, _)| Some(*of) == refusal);
+            let place = match refused {
+                Some((_, place)) => *place,
+                None => *places[entry.path].get_or_insert_with(|| {
+                    paths.push(self.paths[entry.path].clone());
+                    paths.len() - 1
+                }),
+            };
+            let is_repeated = id.is_some_and(|id| others.contains(&id));
+            if refused.is_some() && !is_repeated {
                 bare.clear();
                 // One that does not decode remains so.
-                if let Ok(head) = entry.head {
-                    let job = NewJob::new(placeholder.clone(), head.id, Bytes::new());
+                if let Some(id) = id {
+                    let job = NewJob::new(paths[place].clone(), id, Bytes::new());
                     job.encode_entry_head(&mut bare);
                 }
                 entries.u64(bare.body_len() as u64);
-                entries.u64(0);
+                entries.u64(place as u64);
                 entries.put(bare.small_body());
                 continue;
             }
-            let place = *places[entry.path].get_or_insert_with(|| {
-                paths.push(self.paths[entry.path].clone());
-                paths.len() as u64 - 1
-            });
+            others.extend(id);
             entries.u64(u64::from(entry.length));
-            entries.u64(place);
+            entries.u64(place as u64);
             let at = entry.at as usize;
             entries.put_shared(self.body.slice(at..at + entry.length as usize));
         }
@@ -351,7 +378,6 @@ fields! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::JobId;
 
     #[test]
     fn replacing_paths_changes_only_these() {
@@ -363,10 +389,9 @@ mod tests {
                 batch.push(&NewJob::new(path(text), JobId([n as u8; 16]), payload));
             }
             let batch = batch.seal(true).to_batch(7).unwrap();
-            let replaced = batch
-                .with_paths_replaced(FORBIDDEN_PLACEHOLDER_PATH, |at| at.as_str() == "/v")
-                .unwrap();
-            assert_eq!(replaced.paths, [path("/a"), path(FORBIDDEN_PLACEHOLDER_PATH), path("/b")]);
+            let replaced =
+                batch.with_paths_refused(Refusal::Forbidden, |at| at.as_str() == "/v").unwrap();
+            assert_eq!(replaced.paths, [path("/a"), path("/sys/forbidden"), path("/b")]);
             assert_eq!((replaced.sequence, replaced.atomic, replaced.len()), (7, true, 4));
             for (before, after) in batch.entries().zip(replaced.entries()) {
                 assert_eq!((before.path, before.head.as_ref()), (after.path, after.head.as_ref()));
@@ -380,28 +405,45 @@ mod tests {
 
     #[test]
     fn of_a_refused_job_only_the_id_remains() {
+        let path = |text: &str| Path::new(text).unwrap();
         let mut batch = BatchBuilder::new();
-        for n in 0..3 {
-            let payload = Bytes::from(vec![n; 100_000]);
-            batch.push(&NewJob::new(Path::new("/a").unwrap(), JobId([n; 16]), payload));
+        for (id, text) in [(0, "/a"), (1, "/b"), (2, "/a"), (0, "/b"), (3, "/c"), (1, "/b")] {
+            batch.push(&NewJob::new(path(text), JobId([id; 16]), vec![id; 100_000]));
         }
         let batch = batch.seal(false).to_batch(7).unwrap();
-        // The last has flags that no version has.
+        // The third has flags that no version has.
         let mut body = batch.body().to_vec();
-        body[batch.entries().last().unwrap().at as usize + 16] = 0xff;
+        body[batch.entries().nth(2).unwrap().at as usize + 16] = 0xff;
         let batch = EnqueueBatch::decode(body.into()).unwrap();
-        let mut refused = [false, true, true].into_iter();
-        let replaced = batch
-            .with_jobs_refused(OVER_QUOTA_PLACEHOLDER_PATH, |_| refused.next().unwrap())
-            .unwrap();
+        let (over, bad) = (Some(Refusal::OverQuota), Some(Refusal::BadOptions));
+        let mut refusals = [None, over, bad, over, None, over].into_iter();
+        let replaced = batch.with_jobs_refused(|_| refusals.next().unwrap()).unwrap();
         let entries: Vec<BatchEntry> = replaced.entries().collect();
-        let [kept, bare, broken] = &entries[..] else { panic!("{entries:?}") };
-        assert_eq!(replaced.paths[bare.path].as_str(), OVER_QUOTA_PLACEHOLDER_PATH);
-        // The id, no flags, and the checksum of nothing.
-        assert_eq!((bare.length, bare.head.as_ref().unwrap().id), (16 + 1 + 4, JobId([1; 16])));
-        assert_eq!(replaced.paths[kept.path], batch.paths[0]);
-        assert_eq!(kept.length, batch.entries().next().unwrap().length);
-        assert_eq!((broken.length, broken.head.is_err()), (0, true));
+        let at: Vec<&str> = entries.iter().map(|one| replaced.paths[one.path].as_str()).collect();
+        let (quota, options) = ("/sys/quota", "/sys/options");
+        assert_eq!(at, ["/a", quota, options, quota, "/c", quota]);
+        let before: Vec<BatchEntry> = batch.entries().collect();
+        // The fourth has the first one's id: it may be the same job. A bare one has the id, no
+        // flags, and the checksum of nothing.
+        let (bare, broken) = (16 + 1 + 4, 0);
+        let lengths: Vec<u32> = entries.iter().map(|entry| entry.length).collect();
+        let whole = |n: usize| before[n].length;
+        assert_eq!(lengths, [whole(0), bare, broken, whole(3), whole(4), bare]);
+        for (before, after) in before.iter().zip(&entries) {
+            let id = |entry: &BatchEntry| entry.head.as_ref().ok().map(|head| head.id);
+            assert_eq!(id(before), id(after));
+        }
+        assert!(entries[2].head.is_err());
+    }
+
+    #[test]
+    fn each_placeholder_is_refused_as_what_it_stands_for() {
+        for (refusal, text) in PLACEHOLDERS {
+            let path = placeholder_of(refusal).unwrap();
+            assert!(path.is_reserved() && path.as_str() == text, "{text}");
+            assert_eq!(refusal_at(&path), refusal);
+        }
+        assert_eq!(refusal_at(&Path::new("/sys/publishers").unwrap()), Refusal::Reserved);
     }
 
     #[test]
@@ -414,11 +456,12 @@ mod tests {
         }
         let batch = batch.seal(false).to_batch(7).unwrap();
         let secret = batch.paths[1].clone();
-        let is_refused = |entry: &BatchEntry| batch.paths[entry.path] == secret;
-        let replaced = batch.with_jobs_refused(FORBIDDEN_PLACEHOLDER_PATH, is_refused).unwrap();
+        let refusal_of =
+            |entry: &BatchEntry| (batch.paths[entry.path] == secret).then_some(Refusal::Forbidden);
+        let replaced = batch.with_jobs_refused(refusal_of).unwrap();
         for (before, after) in batch.entries().zip(replaced.entries()) {
             let path = &batch.paths[before.path];
-            let expected = if *path == secret { FORBIDDEN_PLACEHOLDER_PATH } else { path.as_str() };
+            let expected = if *path == secret { "/sys/forbidden" } else { path.as_str() };
             assert_eq!(replaced.paths[after.path].as_str(), expected);
         }
         // Nothing of the refused job's path is left.

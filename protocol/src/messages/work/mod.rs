@@ -25,10 +25,7 @@ pub use answer::{
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery, JobTimes};
-pub use enqueue::{
-    BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, FORBIDDEN_PLACEHOLDER_PATH,
-    NOT_HOME_PLACEHOLDER_PATH, OVER_QUOTA_PLACEHOLDER_PATH, SealedBatch, VALUE_PLACEHOLDER_PATH,
-};
+pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch, refusal_at};
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
 pub use job_info::{AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo};
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
