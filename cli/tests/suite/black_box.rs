@@ -38,6 +38,8 @@ const QUEUES: u64 = 8;
 const BATCH: u64 = 40;
 /// `longshore check` reports a fault of a replica or publisher within this time.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
+/// Publishers register at a replica within this time of its start, on a busy machine, too.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(5);
 /// All acknowledged jobs have completed this long after the last fault.
 const HEALED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -161,6 +163,7 @@ enum Target {
 /// An interval in which a target was down or stopped.
 struct Fault {
     target: Target,
+    kind: FaultKind,
     began: Instant,
     ended: Instant,
 }
@@ -238,7 +241,7 @@ impl FaultInjector<'_> {
 
     fn end(&mut self, target: Target) {
         let Some((began, kind, _)) = self.failing.remove(&target) else { return };
-        self.faults.lock().unwrap().push(Fault { target, began, ended: Instant::now() });
+        self.faults.lock().unwrap().push(Fault { target, kind, began, ended: Instant::now() });
         match (kind, target) {
             (FaultKind::Stop, _) => self.send(target, Signal::CONT),
             (_, Target::Replica(n)) => self.harness.replicas[n].restart(),
@@ -331,17 +334,19 @@ fn check(mut command: Command) -> Checked {
 /// Checks that each run of `check` during a fault of a replica or publisher reports it, and that
 /// long faults are reported in time.
 fn assert_faults_reported(faults: &[Fault], checks: &[Checked], names: &HashMap<Target, String>) {
-    let replicas = names.keys().filter(|target| matches!(target, Target::Replica(_))).count();
-    // Without a replica, `check` cannot report publishers.
-    let blind = |check: &Checked| {
-        let overlap = |fault: &&Fault| fault.began < check.ended && check.began < fault.ended;
-        let out: HashSet<_> = faults
-            .iter()
-            .filter(overlap)
-            .map(|fault| fault.target)
-            .filter(|target| matches!(target, Target::Replica(_)))
-            .collect();
-        out.len() == replicas
+    let is_replica = |target: &Target| matches!(target, Target::Replica(_));
+    let replicas = names.keys().filter(|target| is_replica(target)).count();
+    // `check` learns of a lost publisher from a replica that had it. One that is out, or started
+    // again when the publisher was already lost or had no time to register, cannot tell.
+    let blind = |publisher: &Fault, check: &Checked| {
+        let unable = faults.iter().filter(|fault| {
+            let out = fault.began < check.ended && check.began < fault.ended;
+            let restarted = fault.kind != FaultKind::Stop
+                && fault.began < check.ended
+                && fault.ended + REGISTERED_WITHIN > publisher.began;
+            is_replica(&fault.target) && (out || restarted)
+        });
+        unable.map(|fault| fault.target).collect::<HashSet<_>>().len() == replicas
     };
     let mut relevant = 0;
     for fault in faults {
@@ -351,7 +356,7 @@ fn assert_faults_reported(faults: &[Fault], checks: &[Checked], names: &HashMap<
         let mut first = None;
         let mut blinded = false;
         for check in within {
-            if is_publisher && blind(check) {
+            if is_publisher && blind(fault, check) {
                 blinded = true;
                 continue;
             }
