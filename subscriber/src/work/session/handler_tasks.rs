@@ -11,6 +11,10 @@ use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
 use crate::work::state::run_length::BEGIN_WAIT_MAX;
 
+/// The time after which a task that was woken may be behind a handler that does not yield: another
+/// one is woken.
+const WAKE_UP_MAX: Duration = Duration::from_millis(1);
+
 impl WorkerSession {
     /// Settles the last job, if there was one, and requests the next.
     pub(crate) fn next(
@@ -52,7 +56,12 @@ impl WorkerSession {
             lease.job.signal = Some(signal.clone());
             slot.running += 1;
             state.running += 1;
-            self.wake_handler_task(&state);
+            // A woken task wakes the next. With thousands of idle handlers that take less than a
+            // wake-up for a job, each job would wake one that finds none.
+            let is_waking = state.waking_since.is_some_and(|at| now < at + WAKE_UP_MAX);
+            if !is_waking && self.wake_handler_task(&state) {
+                state.waking_since = Some(now);
+            }
             return HandlerTaskStep::Run(job);
         }
         if state.announcing || !state.ready.can_start() {
@@ -111,17 +120,22 @@ impl WorkerSession {
         slot.grace.deadline(now, slot.sender.is_some(), ends)
     }
 
-    /// Waits until there may be a job. Cancel safe.
+    /// Waits until there may be a job. Cancel safe: the next task to wait is woken instead.
     pub(crate) async fn wait(&self) {
         self.handler_task_wakeup.notified().await;
+        self.state.lock().waking_since = None;
     }
 
-    pub(super) fn wake_handler_task(&self, state: &State) {
+    /// Wakes a handler task, which then wakes the next. False if there is no work for it.
+    pub(super) fn wake_handler_task(&self, state: &State) -> bool {
         let has_task_work = !state.announced.is_empty()
             || (!state.announcing && state.ready.can_start() && state.running < state.concurrency);
-        if has_task_work || state.intake > Intake::Open {
-            self.handler_task_wakeup.notify_one();
+        let wakes = has_task_work || state.intake > Intake::Open;
+        if wakes {
+            // The last to wait: its memory is most likely in the caches.
+            self.handler_task_wakeup.notify_last();
         }
+        wakes
     }
 
     /// Settles a job whose attempt has ended, and whose blocking handler runs on. It occupies its

@@ -79,6 +79,8 @@ struct State {
     /// Jobs that were reported as started, and have not begun.
     announced: VecDeque<QueuedJob>,
     announcing: bool,
+    /// When a handler task that began last woke another; none once a woken one has begun.
+    waking_since: Option<Duration>,
     run_length: RunLength,
     concurrency: usize,
     /// Handler tasks with a job.
@@ -244,6 +246,7 @@ impl WorkerSession {
                 ready: ReadyJobs::new(&limits),
                 announced: VecDeque::new(),
                 announcing: false,
+                waking_since: None,
                 run_length: RunLength::default(),
                 concurrency,
                 running: 0,
