@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use longshore::protocol::limits::LIMIT_UNITS_MAX;
 use longshore::{Glob, LimitScope};
 
+use super::act::DryRun;
 use crate::limit::{Rate, parse_rate, parse_scope};
 
 #[derive(Args, Debug)]
@@ -22,6 +23,8 @@ pub(crate) enum LimitAction {
     Rm {
         /// Its name
         name: String,
+        #[command(flatten)]
+        act: DryRun,
     },
 }
 
@@ -60,4 +63,6 @@ pub(crate) struct SetLimit {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(LIMIT_UNITS_MAX))
     )]
     pub(crate) burst: Option<u32>,
+    #[command(flatten)]
+    pub(crate) act: DryRun,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
-use longshore::{JobLimit, JobRate, LimitScope, PublisherAnswers};
+use longshore::{JobLimit, JobRate, LimitScope, PublisherAnswer, PublisherAnswers};
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
@@ -18,7 +18,7 @@ pub(super) async fn run(arguments: Limit, context: Context) -> anyhow::Result<()
     match arguments.action {
         LimitAction::Ls => list(context).await,
         LimitAction::Set(arguments) => set(arguments, context).await,
-        LimitAction::Rm { name } => remove(&name, context).await,
+        LimitAction::Rm { name, act } => remove(&name, act.dry_run, context).await,
     }
 }
 
@@ -65,7 +65,7 @@ async fn list(mut context: Context) -> anyhow::Result<()> {
 }
 
 async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
-    let SetLimit { name, pattern, scope, concurrency, rate, burst } = arguments;
+    let SetLimit { name, pattern, scope, concurrency, rate, burst, act } = arguments;
     let rate = rate.map(|rate| {
         let burst = burst.unwrap_or(JobRate::default_burst(rate.units));
         JobRate { units: rate.units, per_ms: rate.per_ms, burst }
@@ -94,37 +94,52 @@ async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
             limit.pattern
         );
     }
-    let gathered = context.queues().set_limit(limit.clone()).await?;
+    let gathered = match act.dry_run {
+        true => unchanged(&context, |limits| !limits.contains(&limit)).await?,
+        false => context.queues().set_limit(limit.clone()).await?,
+    };
     if context.output.is_json() {
         let mut value = limit_json(&limit);
+        value["dry_run"] = act.dry_run.into();
         value["confirmed"] = confirmed(&gathered);
         value["complete"] = gathered.complete.into();
         value["missing"] = missing_json(&gathered.missing).into();
         context.output.json_pretty(&value)?;
     } else {
         for answered in &gathered.answers {
-            let done = if answered.answer { "set" } else { "is set already" };
+            let done = match (answered.answer, act.dry_run) {
+                (false, _) => "is set already",
+                (true, false) => "set",
+                (true, true) => "would be set",
+            };
             let name = &answered.publisher.name;
             context.output.line(format!("{}  {done} at {name}", limit.name))?;
         }
     }
     if gathered.answers.is_empty() && gathered.is_whole() {
         note_if_none(&context).await;
-        anyhow::bail!("no publisher may have queues of '{}'", limit.pattern);
+        anyhow::bail!("there is no publisher that could have the limit '{}'", limit.name);
     }
     report_missing(&gathered)
 }
 
-async fn remove(name: &str, mut context: Context) -> anyhow::Result<()> {
-    let gathered = context.queues().remove_limit(name).await?;
+async fn remove(name: &str, dry_run: bool, mut context: Context) -> anyhow::Result<()> {
+    let gathered = match dry_run {
+        true => {
+            let has_it = |limits: &[JobLimit]| limits.iter().any(|limit| limit.name == name);
+            unchanged(&context, has_it).await?
+        }
+        false => context.queues().remove_limit(name).await?,
+    };
     if context.output.is_json() {
         context.output.json_pretty(&json!({
-            "name": name, "confirmed": confirmed(&gathered), "complete": gathered.complete,
-            "missing": missing_json(&gathered.missing),
+            "name": name, "dry_run": dry_run, "confirmed": confirmed(&gathered),
+            "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
     } else {
+        let done = if dry_run { "would be removed" } else { "removed" };
         for answered in gathered.answers.iter().filter(|answered| answered.answer) {
-            context.output.line(format!("{name}  removed at {}", answered.publisher.name))?;
+            context.output.line(format!("{name}  {done} at {}", answered.publisher.name))?;
         }
     }
     if gathered.is_whole() && gathered.answers.iter().all(|answered| !answered.answer) {
@@ -134,8 +149,22 @@ async fn remove(name: &str, mut context: Context) -> anyhow::Result<()> {
     report_missing(&gathered)
 }
 
+/// What each publisher would answer, by its limits.
+async fn unchanged(
+    context: &Context,
+    would_change: impl Fn(&[JobLimit]) -> bool,
+) -> anyhow::Result<PublisherAnswers<bool>> {
+    let PublisherAnswers { complete, answers, missing, unanswered } =
+        context.queues().limits().await?;
+    let answers = answers.into_iter().map(|answered| PublisherAnswer {
+        answer: would_change(&answered.answer),
+        publisher: answered.publisher,
+    });
+    Ok(PublisherAnswers { complete, answers: answers.collect(), missing, unanswered })
+}
+
 fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
-    let one = |answered: &longshore::PublisherAnswer<bool>| {
+    let one = |answered: &PublisherAnswer<bool>| {
         json!({
             "publisher": answered.publisher.id.to_string(), "name": answered.publisher.name,
             "changed": answered.answer,

@@ -52,13 +52,12 @@ impl Queues {
         .await
     }
 
-    /// Sets a limit of jobs at every publisher that could have matching queues, present and future:
-    /// adds it, or changes the one of its name. Each publisher answers whether anything has
-    /// changed, and counts its own queues only. Idempotent. Not cancel safe: if the future is
-    /// dropped, publishers may have received the request.
+    /// Sets a limit of jobs at every publisher: adds it, or changes the one of its name. Each
+    /// publisher answers whether anything has changed, and counts its own queues only, present and
+    /// future. Idempotent. Not cancel safe: if the future is dropped, publishers may have received
+    /// the request.
     pub async fn set_limit(&self, limit: JobLimit) -> Result<PublisherAnswers<bool>, QueuesError> {
-        let pattern = limit.pattern.clone();
-        self.request_all(&pattern, Request::SetLimit { limit }, limit_set).await
+        self.request_all(&everything(), Request::SetLimit { limit }, limit_set).await
     }
 
     /// Removes the limit of that name at every publisher. Each answers whether it had one. Not
