@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The second form has WAITING jobs wait in a queue with KEYS keys, each job with an order and a
-//! fair key, so that the first job of each key blocks the others; then JOBS plain jobs of another
+//! limit key, so that the first job of each key blocks the others; then JOBS plain jobs of another
 //! queue go through. It prints the bytes of resident memory per waiting job. With 0 keys the jobs
 //! are plain: compare two runs.
 
@@ -229,7 +229,7 @@ impl Run {
             let id = JobId::new_v7(self.now.wall_ms, random);
             let mut job = NewJob::new(self.path.clone(), id, payload.clone());
             if let Some(key) = self.made.checked_rem(self.keys) {
-                job = job.order_key(format!("order-{key}")).fair_key(format!("fair-{key}"), 1);
+                job = job.order_key(format!("order-{key}")).limit_key(format!("limit-{key}"));
             }
             builder.push(&job);
         }

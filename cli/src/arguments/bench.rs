@@ -288,6 +288,9 @@ pub(crate) struct BenchKeys {
     /// Each job has one of N order keys; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) order_keys: u64,
+    /// Each job has one of N limit keys, of which ten jobs run at once; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) limit_keys: u64,
     /// Each job has one of N fair keys; 0 for none
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) fair_keys: u64,

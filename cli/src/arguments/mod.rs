@@ -324,7 +324,7 @@ mod tests {
             "longshore enqueue /jobs text --limit-key acme --cost 5",
             "longshore publisher run --default / --home /shop=pa --home /tenants/*=pa,pb",
             "longshore bench e2e --jobs 500000 --size 256 --json",
-            "longshore bench e2e --order-keys 10000 --fair-keys 100",
+            "longshore bench e2e --order-keys 10000 --limit-keys 10000 --fair-keys 100",
             "longshore bench latency --rate 1000 --seconds 10",
             "longshore bench backlog --jobs 10000000 --size 256 --churn 5 --json",
             "longshore value publish /values/a -5",

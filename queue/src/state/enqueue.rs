@@ -216,7 +216,7 @@ impl State {
         let schedule = Schedule::of(&head);
         let profile = match (head.options.take(), &head.keys) {
             (None, None) => profile::DEFAULT,
-            (options, keys) => self.profile_of(queue, options.unwrap_or_default(), keys.as_deref()),
+            (options, keys) => self.profile_of(queue, options, keys.as_deref()),
         };
         let mut replaces = None;
         if let UniqueUse::Replaces(first) = unique {

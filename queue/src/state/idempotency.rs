@@ -125,6 +125,11 @@ pub(super) struct NewKeys {
     pub(super) limits: u64,
 }
 
+impl NewKeys {
+    /// Those of one job at most: an idempotency key and a unique one are held.
+    const MOST: NewKeys = NewKeys { held: 2, orders: 1, shares: 1, limits: 1 };
+}
+
 /// What a new job's key is to its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum KeyUse {
@@ -210,6 +215,8 @@ impl State {
     ) -> Result<(), Refusal> {
         match head.keys {
             None => Ok(()),
+            // While no table is full, no key has to be looked up.
+            Some(_) if self.admit_new_keys(NewKeys::MOST, NewKeys::default()).is_ok() => Ok(()),
             Some(_) => self.admit_new_keys(self.new_keys(path, head, found), NewKeys::default()),
         }
     }

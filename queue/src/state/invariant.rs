@@ -9,6 +9,7 @@ use longshore_protocol::messages::work::Order;
 
 use super::State;
 use super::key_table::Keyed;
+use super::order::age;
 use super::queue::Queue;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
@@ -147,15 +148,16 @@ impl State {
             ensure!(ready.len() as u64 == queue.ready.len(), "{path}: ready jobs differ");
             ensure!(all == queue.counts.ready, "{path}: ready jobs are miscounted");
             let mut last = None;
-            for (priority, substate, slot) in ready {
+            for (priority, is_late, slot) in ready {
                 let row = &self.rows[slot];
                 let options = self.profiles.options(row.profile);
-                ensure!(
-                    row.substate == substate && row.queue == number,
-                    "{path}: a wrong ready job"
-                );
+                let is_ready = match row.substate {
+                    Substate::Fresh => !is_late,
+                    substate => substate == Substate::Returned,
+                };
+                ensure!(is_ready && row.queue == number, "{path}: a wrong ready job");
                 ensure!(options.priority == priority, "{path}: a job of another priority");
-                let key = (priority, substate as u8, row.order());
+                let key = (priority, is_late, row.order());
                 if let Some((p, k, order)) = last
                     && (p, k) == (key.0, key.1)
                 {
@@ -347,18 +349,19 @@ impl State {
             ensure!(key == NONE || row.queue == self.orders.table[key].queue, "another's key");
             if row.substate == Substate::Blocked {
                 ensure!(key != NONE, "row {slot} waits for no turn");
-                blocked.insert((key, row.order(), slot));
+                blocked.insert((key, age(row), slot));
             }
         }
-        ensure!(blocked == self.orders.blocked, "the blocked jobs differ");
+        let lists = self.orders.table.entries().iter().map(|(number, key)| (number, key.blocked));
+        let listed = self.orders.blocked.check(&self.rows, lists, age)?;
+        ensure!(blocked == listed, "the blocked jobs differ");
         self.check_shares(&shared)?;
         for (number, key) in self.orders.table.entries().iter() {
             let (queue, text) = key.key();
             let found = self.orders.table.find(queue, text);
             ensure!(found == Some(number), "order key {number} leads elsewhere");
             ensure!(profiles.get(&number) == Some(&key.profiles), "profiles are miscounted");
-            let waits = blocked.range((number, (0, 0), 0)..).next();
-            let waits = waits.is_some_and(|&(key, _, _)| key == number);
+            let waits = blocked.iter().any(|&(key, ..)| key == number);
             ensure!(!waits || key.turn != NONE, "jobs wait for a turn that nobody has");
         }
         ensure!(

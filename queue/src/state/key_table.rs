@@ -12,7 +12,7 @@ use super::slab::Slab;
 use super::slot_index::SlotIndex;
 
 /// Parts of the index: each grows by itself, so no command waits for all of them.
-const INDEX_PARTS: usize = 64;
+pub(super) const INDEX_PARTS: usize = 64;
 
 /// The text of a key, of the same size whatever its length.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -148,7 +148,7 @@ impl<T: Keyed> IndexMut<u32> for KeyTable<T> {
     }
 }
 
-fn part(hash: u64) -> usize {
+pub(super) fn part(hash: u64) -> usize {
     // A part itself uses the hash's lowest byte and its upper half.
     (hash >> 8) as usize % INDEX_PARTS
 }

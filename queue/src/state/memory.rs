@@ -18,10 +18,10 @@ use super::transition::SideRow;
 /// A slot in the index of ids or of tokens: 64 bytes for 12 slots, of which seven or more are used.
 const INDEX_BYTES: usize = 9;
 /// A waiting job's timer, number and time in a `BTreeSet`, whose nodes are at least two thirds
-/// full; or a blocked job's place.
+/// full; or the rank of a blocked job that came late.
 const WAIT_BYTES: usize = 24;
-/// A job's unique options, with their entry in the table by value.
-const PROFILE_BYTES: usize = 2 * size_of::<Profile>() + 32;
+/// A job's unique options.
+const PROFILE_BYTES: usize = size_of::<Profile>() + INDEX_BYTES;
 /// A fair key's share: its entry, its text, its places in its level, the options of its jobs.
 const SHARE_BYTES: u64 = 800;
 /// A limit key: its entry, its rates, its timer, the options of its jobs.
@@ -45,9 +45,9 @@ impl State {
         let waiting = due.mono.len()
             + due.wall.len()
             + due.expiring.len()
-            + self.orders.blocked.len()
+            + self.orders.blocked.late()
             + self.shares.jobs.len()
-            + 2 * (self.limits.waiting.len() + self.limits.candidates.len());
+            + 2 * (self.limits.waiting.late() + self.limits.candidates.late());
         let waiting = waiting * WAIT_BYTES;
         let sides = self.sides.len() * size_of::<Option<SideRow>>();
         let profiles = self.profiles.table().len() * PROFILE_BYTES;

@@ -34,6 +34,7 @@ mod history;
 mod id_key;
 mod idempotency;
 mod invariant;
+mod key_jobs;
 mod key_table;
 mod lanes;
 mod limit;

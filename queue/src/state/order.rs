@@ -7,40 +7,49 @@
 //! Turns are given at the end of each command, so one step of an act on ready jobs finds those that
 //! were ready when it began; the next step finds those whose turn has come.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 
-use longshore_protocol::limits::KEY_BYTES_MAX;
 use longshore_protocol::messages::work::BlockedBy;
 use longshore_protocol::{Decode, Encode, FrameWriter, JobChange, JobId, Reader, WireError};
 
 use super::State;
-use super::key_table::{KeyTable, Keyed};
+use super::key_jobs::{KeyJobs, Rank};
+use super::key_table::{KeyTable, KeyText, Keyed};
 use super::profile::DEFAULT;
-use super::row::{NONE, Order, Substate};
-use super::rows::Links;
+use super::row::{NONE, Order, Row, Substate};
+use super::rows::{Links, List};
 use super::slab::Slab;
 use super::steps;
 use crate::outcome::Outcomes;
 
-/// Approximate bytes of memory of an order key: its entry, its text, and the options of its jobs.
-const ORDER_KEY_BYTES: u64 = 512;
+/// Approximate bytes of memory of an order key: its entry, and its place in the index.
+const ORDER_KEY_BYTES: u64 = 160;
 
 /// An order key, while a job has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct OrderKey {
     pub(super) queue: u32,
-    text: Box<str>,
+    text: KeyText,
     /// The job whose turn it is.
     pub(super) turn: u32,
     /// That job has replaced a dead one that kept the turn: it is not overtaken.
     kept: bool,
-    /// Profiles with this key.
+    /// Profiles with this key. Not in snapshots, like the next.
     pub(super) profiles: u32,
+    /// The jobs that wait for their turn.
+    pub(super) blocked: List,
+}
+
+impl OrderKey {
+    fn new(queue: u32, text: KeyText) -> OrderKey {
+        let blocked = List::default();
+        OrderKey { queue, text, turn: NONE, kept: false, profiles: 0, blocked }
+    }
 }
 
 impl Keyed for OrderKey {
     fn key(&self) -> (u32, &[u8]) {
-        (self.queue, self.text.as_bytes())
+        (self.queue, self.text.bytes())
     }
 }
 
@@ -48,34 +57,23 @@ impl Keyed for OrderKey {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders {
     pub(super) table: KeyTable<OrderKey>,
-    /// By key, then by age.
-    pub(super) blocked: BTreeSet<(u32, Order, u32)>,
+    /// By age: turns know no priority.
+    pub(super) blocked: KeyJobs,
     /// Keys whose turn may go to another job. Empty between commands.
     pub(super) unsettled: Vec<u32>,
 }
 
 impl Orders {
-    /// The number of a queue's key, which is added if missing.
+    /// The number of a queue's key, which is added if missing. An entry decodes only with a key of
+    /// 1 to 80 bytes.
     pub(super) fn number_of(&mut self, queue: u32, text: &str) -> u32 {
-        self.table.find(queue, text.as_bytes()).unwrap_or_else(|| {
-            self.table.insert(OrderKey {
-                queue,
-                text: text.into(),
-                turn: NONE,
-                kept: false,
-                profiles: 0,
-            })
-        })
+        let Some(text) = KeyText::new(text) else { return NONE };
+        let known = self.table.find(queue, text.bytes());
+        known.unwrap_or_else(|| self.table.insert(OrderKey::new(queue, text)))
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.table.len() as u64 * ORDER_KEY_BYTES
-    }
-
-    /// The oldest job that waits for its turn.
-    fn first_blocked(&self, key: u32) -> Option<(Order, u32)> {
-        let all = (key, (0, 0), 0)..=(key, (u64::MAX, u32::MAX), u32::MAX);
-        self.blocked.range(all).next().map(|&(_, order, slot)| (order, slot))
     }
 
     /// The keys of a snapshot; none if a queue has a key twice.
@@ -84,7 +82,19 @@ impl Orders {
     }
 }
 
+/// A job's rank among those of its order key.
+pub(super) fn age(row: &Row) -> Rank {
+    (Reverse(0), row.order())
+}
+
 impl State {
+    /// The oldest job that waits for the turn of its key.
+    fn first_blocked(&self, key: u32) -> Option<(Order, u32)> {
+        let list = self.orders.table[key].blocked;
+        let first = self.orders.blocked.first(&self.rows, list, key, age);
+        first.map(|((_, order), slot)| (order, slot))
+    }
+
     /// The job's order key; `NONE` without one.
     #[inline]
     pub(super) fn order_key_of(&self, slot: u32) -> u32 {
@@ -109,18 +119,19 @@ impl State {
         let key = &self.orders.table[self.order_key_of(slot)];
         let with_turn = &self.rows[key.turn];
         let (job, state) = (with_turn.id, with_turn.substate.state()?);
-        Some(BlockedBy::Order { key: key.text.to_string(), job, state })
+        let text = String::from_utf8_lossy(key.text.bytes()).into_owned();
+        Some(BlockedBy::Order { key: text, job, state })
     }
 
     /// Gives the turn of its key to a job that would enter ready. False if another has it, or may
     /// be older: then the job has to wait, and [`State::settle_turns`] decides.
     pub(super) fn take_turn_of(&mut self, key: u32, slot: u32) -> bool {
-        if self.orders.table[key].turn == NONE && self.orders.first_blocked(key).is_none() {
+        if self.orders.table[key].turn == NONE && self.first_blocked(key).is_none() {
             self.orders.table[key].turn = slot;
         }
         let has_turn = self.orders.table[key].turn == slot;
         // One that kept the turn while it was dead: an older one may have come due meanwhile.
-        if has_turn && self.rows[slot].deliveries == 0 && self.orders.first_blocked(key).is_some() {
+        if has_turn && self.rows[slot].deliveries == 0 && self.first_blocked(key).is_some() {
             self.orders.unsettled.push(key);
         }
         has_turn
@@ -128,20 +139,23 @@ impl State {
 
     /// The job is due, and waits for its turn.
     pub(super) fn enter_blocked(&mut self, slot: u32, key: u32) {
-        let row = &mut self.rows[slot];
-        row.when = self.now.mono_ms;
-        let (order, queue) = (row.order(), row.queue);
-        self.orders.blocked.insert((key, order, slot));
-        self.orders.unsettled.push(key);
+        self.rows[slot].when = self.now.mono_ms;
+        let queue = self.rows[slot].queue;
+        let list = &mut self.orders.table[key].blocked;
+        self.orders.blocked.add(&mut self.rows, list, (key, slot), age);
+        let turn = self.orders.table[key].turn;
+        if turn == NONE || self.rows[turn].order() > self.rows[slot].order() {
+            self.orders.unsettled.push(key);
+        }
         self.set_substate(slot, Substate::Blocked);
         self.queues[queue as usize].blocked.push_back(&mut self.rows, Links::Main, slot);
         self.watch_expiry(slot);
     }
 
     pub(super) fn leave_blocked(&mut self, slot: u32) {
-        let (key, row) = (self.order_key_of(slot), &self.rows[slot]);
-        let (order, queue) = (row.order(), row.queue);
-        self.orders.blocked.remove(&(key, order, slot));
+        let (key, queue) = (self.order_key_of(slot), self.rows[slot].queue);
+        let list = &mut self.orders.table[key].blocked;
+        self.orders.blocked.remove(&mut self.rows, list, (key, slot), age);
         self.queues[queue as usize].blocked.unlink(&mut self.rows, Links::Main, slot);
     }
 
@@ -193,7 +207,7 @@ impl State {
             if self.orders.table.entries().get(key).is_none_or(|entry| entry.kept) {
                 continue;
             }
-            let Some((order, next)) = self.orders.first_blocked(key) else { continue };
+            let Some((order, next)) = self.first_blocked(key) else { continue };
             let turn = self.orders.table[key].turn;
             if turn != NONE {
                 if !self.may_be_overtaken(turn, order) {
@@ -219,7 +233,8 @@ impl State {
     /// behind an older one that came due, or was revived, after it.
     fn may_be_overtaken(&self, turn: u32, order: Order) -> bool {
         let row = &self.rows[turn];
-        let waits = matches!(row.substate, Substate::Returned | Substate::Limited);
+        let waits =
+            matches!(row.substate, Substate::Fresh | Substate::Returned | Substate::Limited);
         waits && row.deliveries == 0 && order < row.order()
     }
 
@@ -253,7 +268,7 @@ impl Encode for OrderKey {
         out.u64(u64::from(self.queue));
         super::snapshot::put_index(out, self.turn);
         out.bool(self.kept);
-        out.string(&self.text);
+        self.text.encode(out);
     }
 }
 
@@ -262,7 +277,6 @@ impl Decode for OrderKey {
     fn decode(r: &mut Reader) -> Result<OrderKey, WireError> {
         let (queue, turn) = (r.u32()?, super::snapshot::index(r)?);
         let kept = r.bool()?;
-        let text = r.text("order key", KEY_BYTES_MAX)?.into();
-        Ok(OrderKey { queue, text, turn, kept, profiles: 0 })
+        Ok(OrderKey { turn, kept, ..OrderKey::new(queue, KeyText::decode(r)?) })
     }
 }

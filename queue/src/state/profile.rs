@@ -1,13 +1,15 @@
 //! Job options and keys, each combination stored once: a row stores a number.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use longshore_protocol::{Due, JobKeys, JobOptions};
 
 use super::State;
 use super::chunks::Shared;
+use super::key_table::{INDEX_PARTS, part};
 use super::row::NONE;
 use super::slab::Slab;
+use super::slot_index::SlotIndex;
 
 /// The number of the default options, which always exists.
 pub(super) const DEFAULT: u32 = 0;
@@ -44,8 +46,10 @@ pub(super) struct Profile {
 #[derive(Clone, Debug)]
 pub(super) struct Profiles {
     table: Slab<Profile>,
-    /// Only for lookups, never iterated.
-    numbers: HashMap<(JobOptions, KeyNumbers), u32>,
+    index: Vec<SlotIndex>,
+    /// Producers choose options and keys, so the hashes are keyed. Only for lookups: no outcome
+    /// depends on it.
+    hasher: RandomState,
 }
 
 impl Default for Profiles {
@@ -59,14 +63,26 @@ impl Default for Profiles {
 
 impl Profiles {
     /// The number of these options and keys, with one more job; and whether it is new.
-    pub(super) fn acquire(&mut self, mut options: JobOptions, keys: KeyNumbers) -> (u32, bool) {
-        (options.due, options.prepared, options.expires_at) = (Due::Now, false, None);
-        let kind = (options, keys);
-        let (number, is_new) = match self.numbers.get(&kind) {
-            Some(&number) => (number, false),
+    pub(super) fn acquire(
+        &mut self,
+        mut options: Option<JobOptions>,
+        keys: KeyNumbers,
+    ) -> (u32, bool) {
+        if let Some(own) = &mut options {
+            (own.due, own.prepared, own.expires_at) = (Due::Now, false, None);
+        }
+        let known = options.as_ref().unwrap_or(&self.table[DEFAULT].options);
+        let hash = self.hash(known, keys);
+        let is_same = |number| {
+            let profile = &self.table[number];
+            profile.keys == keys && profile.options == *known
+        };
+        let (number, is_new) = match self.index[part(hash)].find(hash, is_same) {
+            Some(number) => (number, false),
             None => {
-                let number = self.table.insert(Profile { options: kind.0.clone(), keys, jobs: 0 });
-                self.numbers.insert(kind, number);
+                let options = known.clone();
+                let number = self.table.insert(Profile { options, keys, jobs: 0 });
+                self.index_profile(number, hash);
                 (number, true)
             }
         };
@@ -86,9 +102,10 @@ impl Profiles {
         if profile.jobs > 0 {
             return None;
         }
-        let Profile { options, keys, jobs: _ } = self.table.remove(number)?;
-        self.numbers.remove(&(options, keys));
-        Some(keys)
+        let profile = self.table.remove(number)?;
+        let hash = self.hash(&profile.options, profile.keys);
+        self.index[part(hash)].remove(hash, number);
+        Some(profile.keys)
     }
 
     pub(super) fn options(&self, number: u32) -> &JobOptions {
@@ -109,10 +126,35 @@ impl Profiles {
     }
 
     pub(super) fn from_table(table: Slab<Profile>) -> Profiles {
-        let kind = |profile: &Profile| (profile.options.clone(), profile.keys);
-        let entries = table.iter().map(|(number, profile)| (kind(profile), number));
-        let numbers = entries.collect();
-        Profiles { table, numbers }
+        let index = vec![SlotIndex::default(); INDEX_PARTS];
+        let mut profiles = Profiles { table, index, hasher: RandomState::new() };
+        let numbers: Vec<u32> = profiles.table.iter().map(|(number, _)| number).collect();
+        for number in numbers {
+            let Profile { options, keys, jobs: _ } = &profiles.table[number];
+            let hash = profiles.hash(options, *keys);
+            profiles.index_profile(number, hash);
+        }
+        profiles
+    }
+
+    fn index_profile(&mut self, number: u32, hash: u64) {
+        let mut index = std::mem::take(&mut self.index[part(hash)]);
+        index.insert(hash, number, |number| {
+            let Profile { options, keys, jobs: _ } = &self.table[number];
+            self.hash(options, *keys)
+        });
+        self.index[part(hash)] = index;
+    }
+
+    /// The hash by which a number is found. Most jobs with keys have no options of their own:
+    /// hashing those would take as long as everything else that keys need.
+    fn hash(&self, options: &JobOptions, keys: KeyNumbers) -> u64 {
+        let KeyNumbers { order, share, limit, cost } = keys;
+        let keys = [order, share, limit, u32::from(cost)];
+        match self.table.get(DEFAULT).is_none_or(|default| *options == default.options) {
+            true => self.hasher.hash_one(keys),
+            false => self.hasher.hash_one((options, keys)),
+        }
     }
 }
 
@@ -121,7 +163,7 @@ impl State {
     pub(super) fn profile_of(
         &mut self,
         queue: u32,
-        options: JobOptions,
+        options: Option<JobOptions>,
         keys: Option<&JobKeys>,
     ) -> u32 {
         let mut numbers = KeyNumbers::EMPTY;
@@ -129,7 +171,8 @@ impl State {
             numbers.order = self.orders.number_of(queue, text);
         }
         if let Some(fair) = keys.and_then(|keys| keys.fair.as_ref()) {
-            let (priority, weight) = (options.priority, fair.weight);
+            let priority = options.as_ref().map_or(0, |options| options.priority);
+            let weight = fair.weight;
             numbers.share = self.share_number(queue, priority, &fair.key, weight);
         }
         if let Some(text) = keys.and_then(|keys| keys.limit.as_ref()) {
@@ -140,7 +183,7 @@ impl State {
     }
 
     /// The profile of a new job with the keys of another, with one more job.
-    pub(super) fn profile_with(&mut self, options: JobOptions, keys: KeyNumbers) -> u32 {
+    pub(super) fn profile_with(&mut self, options: Option<JobOptions>, keys: KeyNumbers) -> u32 {
         let (number, is_new) = self.profiles.acquire(options, keys);
         if is_new && keys.order != NONE {
             self.orders.table[keys.order].profiles += 1;

@@ -18,13 +18,13 @@ pub(super) struct Ready {
     len: u64,
 }
 
-/// The ready jobs of one priority.
+/// The ready jobs of one priority, by age.
 #[derive(Clone, Debug, Default)]
 struct Level {
-    /// Jobs that were always ready: enqueued in order, so sorted.
-    fresh: List,
-    /// Jobs that returned, sorted by age.
-    returned: BTreeSet<(Order, u32)>,
+    /// Those that came in order, as all do that were always ready.
+    listed: List,
+    /// Those that came after a younger one.
+    late: BTreeSet<(Order, u32)>,
 }
 
 /// The next job of a queue. Sorted: the more urgent first.
@@ -36,16 +36,16 @@ pub(super) struct Head {
 
 impl Level {
     fn first(&self, rows: &Rows) -> Option<(Order, u32)> {
-        let returned = self.returned.first().copied();
-        match (self.fresh.head, returned) {
-            (NONE, returned) => returned,
+        let late = self.late.first().copied();
+        match (self.listed.head, late) {
+            (NONE, late) => late,
             (slot, None) => Some((rows[slot].order(), slot)),
-            (slot, Some(returned)) => Some(returned.min((rows[slot].order(), slot))),
+            (slot, Some(late)) => Some(late.min((rows[slot].order(), slot))),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.returned.is_empty()
+        self.listed.is_empty() && self.late.is_empty()
     }
 }
 
@@ -62,14 +62,17 @@ impl Ready {
         })
     }
 
-    /// Adds a job. `Fresh`: it is younger than every other of the queue.
+    /// Adds a job. One that is `Fresh` is younger than every other of the queue.
     pub(super) fn add(&mut self, rows: &mut Rows, priority: i32, slot: u32, substate: Substate) {
         let level = self.levels.entry(Reverse(priority)).or_default();
         match substate {
-            Substate::Fresh => level.fresh.push_back(rows, Links::Main, slot),
-            _ => {
-                level.returned.insert((rows[slot].order(), slot));
+            Substate::Fresh => level.listed.push_back(rows, Links::Main, slot),
+            _ if level.listed.is_empty()
+                || rows[level.listed.tail].order() < rows[slot].order() =>
+            {
+                level.listed.push_back(rows, Links::Main, slot);
             }
+            _ => _ = level.late.insert((rows[slot].order(), slot)),
         }
         self.len += 1;
     }
@@ -81,10 +84,8 @@ impl Ready {
             return;
         };
         match substate {
-            Substate::Fresh => level.fresh.unlink(rows, Links::Main, slot),
-            _ => {
-                level.returned.remove(&(rows[slot].order(), slot));
-            }
+            Substate::Returned if level.late.remove(&(rows[slot].order(), slot)) => {}
+            _ => level.listed.unlink(rows, Links::Main, slot),
         }
         self.len -= 1;
         if level.is_empty() && self.levels.len() > LEVELS_RETAINED {
@@ -96,41 +97,42 @@ impl Ready {
     /// milliseconds.
     pub(super) fn oldest_since_ms(&self, rows: &Rows) -> Option<u64> {
         let heads = self.levels.values().flat_map(|level| {
-            let fresh = (!level.fresh.is_empty()).then_some(level.fresh.head);
-            fresh.into_iter().chain(level.returned.first().map(|&(_, slot)| slot))
+            let listed = (!level.listed.is_empty()).then_some(level.listed.head);
+            listed.into_iter().chain(level.late.first().map(|&(_, slot)| slot))
         });
         heads.map(|slot| rows[slot].when).min()
     }
 
-    /// The non-empty lists of fresh jobs: for snapshots.
-    pub(super) fn fresh_lists(&self) -> impl Iterator<Item = (i32, List)> + Clone {
-        let lists = self.levels.iter().map(|(priority, level)| (priority.0, level.fresh));
+    /// The lists that are not empty, by priority: for snapshots.
+    pub(super) fn lists(&self) -> impl Iterator<Item = (i32, List)> + Clone {
+        let lists = self.levels.iter().map(|(priority, level)| (priority.0, level.listed));
         lists.filter(|(_, list)| !list.is_empty())
     }
 
-    /// Restores a list of fresh jobs of a snapshot; `restored_fresh` is then called for each of
-    /// them.
-    pub(super) fn restore_fresh(&mut self, priority: i32, list: List) {
-        self.levels.entry(Reverse(priority)).or_default().fresh = list;
+    /// Restores a list of a snapshot; `restored` is then called for each ready job.
+    pub(super) fn restore_list(&mut self, priority: i32, list: List) {
+        self.levels.entry(Reverse(priority)).or_default().listed = list;
     }
 
-    /// Counts a job of a restored list.
-    pub(super) fn restored_fresh(&mut self) {
+    /// Counts a ready job of a snapshot; one that is in no list came late.
+    pub(super) fn restored(&mut self, rows: &Rows, priority: i32, slot: u32) {
+        let level = self.levels.entry(Reverse(priority)).or_default();
+        if rows[slot].prev == NONE && level.listed.head != slot {
+            level.late.insert((rows[slot].order(), slot));
+        }
         self.len += 1;
     }
 
-    /// Every ready job, by a full scan: for the invariant.
-    pub(super) fn walk(&self, rows: &Rows) -> Vec<(i32, Substate, u32)> {
+    /// Every ready job, and whether it came late, by a full scan: for the invariant.
+    pub(super) fn walk(&self, rows: &Rows) -> Vec<(i32, bool, u32)> {
         let mut found = Vec::new();
         for (priority, level) in &self.levels {
-            let mut slot = level.fresh.head;
+            let mut slot = level.listed.head;
             while slot != NONE {
-                found.push((priority.0, Substate::Fresh, slot));
+                found.push((priority.0, false, slot));
                 slot = rows[slot].next;
             }
-            found.extend(
-                level.returned.iter().map(|&(_, slot)| (priority.0, Substate::Returned, slot)),
-            );
+            found.extend(level.late.iter().map(|&(_, slot)| (priority.0, true, slot)));
         }
         found
     }

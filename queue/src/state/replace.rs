@@ -71,7 +71,7 @@ impl State {
         };
         keys.share = share;
         let has_turn = keys.order != NONE && self.orders.table[keys.order].turn == dead;
-        let profile = self.profile_with(options, keys);
+        let profile = self.profile_with(Some(options), keys);
         let unique = self.take_unique(dead);
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;

@@ -28,7 +28,8 @@ pub(super) struct Row {
     /// one.
     pub(super) prev: u32,
     pub(super) next: u32,
-    /// Running: links among its queue's running jobs. Ended: when, in monotonic time.
+    /// Running: links among its queue's running jobs. Ready or blocked: among those of its order
+    /// key or limit key. Ended: when, in monotonic time.
     pub(super) queue_prev: u32,
     pub(super) queue_next: u32,
     pub(super) queue: u32,
@@ -57,7 +58,7 @@ pub(super) enum Substate {
     Free = 0,
     /// Ready since it was enqueued: in its priority's list.
     Fresh = 1,
-    /// Ready after another substate: in its priority's ordered set.
+    /// Ready after another substate: in its priority's list or set.
     Returned = 2,
     /// Scheduled in monotonic time, by a producer's delay, a worker's snooze or the pace of a
     /// revival.
@@ -109,6 +110,11 @@ impl Substate {
     /// True of ended jobs that are retained for a time, other than dead ones.
     pub(super) fn is_retained(self) -> bool {
         matches!(self, Substate::Completed | Substate::Cancelled | Substate::Expired)
+    }
+
+    /// True where the queue's links are those of its order or limit key.
+    pub(super) fn is_of_key(self) -> bool {
+        matches!(self, Substate::Fresh | Substate::Returned | Substate::Blocked | Substate::Limited)
     }
 
     /// The public state; none for a free row.

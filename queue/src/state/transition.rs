@@ -224,20 +224,14 @@ impl State {
 
     /// Makes the job ready; or blocked, if another job has the turn of its order key, or its limit
     /// key has no room.
-    pub(super) fn enter_ready(&mut self, slot: u32, mut substate: Substate, since_ms: u64) {
+    pub(super) fn enter_ready(&mut self, slot: u32, substate: Substate, since_ms: u64) {
         let key = self.order_key_of(slot);
-        if key != NONE {
-            if !self.take_turn_of(key, slot) {
-                return self.enter_blocked(slot, key);
-            }
-            substate = Substate::Returned;
+        if key != NONE && !self.take_turn_of(key, slot) {
+            return self.enter_blocked(slot, key);
         }
         let limit = self.limit_key_of(slot);
-        if limit != NONE {
-            if !self.has_room(slot, limit) {
-                return self.enter_limited(slot, limit);
-            }
-            substate = Substate::Returned;
+        if limit != NONE && !self.has_room(slot, limit) {
+            return self.enter_limited(slot, limit);
         }
         self.enter_ready_at_once(slot, substate, since_ms);
     }

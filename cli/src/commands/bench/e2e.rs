@@ -1,7 +1,8 @@
 //! Jobs per second, end to end: enqueue, commit, delivery, run, settle, and the settle's
 //! acknowledgement.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use longshore::{Glob, JobLimit, LimitScope};
 use serde_json::{Value, json};
 
 use super::system::MeasuredSystem;
@@ -14,6 +15,8 @@ use crate::output::grouped;
 const CONCURRENCY: usize = 8;
 /// Large enough to keep the handlers busy during a round trip and an fdatasync.
 const PREFETCH: usize = 16 * 1024;
+/// The limit of each limit key.
+const RUNNING_PER_LIMIT_KEY: u32 = 10;
 
 pub(crate) async fn measure(
     jobs: u64,
@@ -26,11 +29,23 @@ pub(crate) async fn measure(
     let before = system.stats().await?;
     let path = system.path.to_string();
     let (jobs_text, size_text) = (jobs.to_string(), size.to_string());
-    // Jobs with order keys are not prefetched: as many handlers hold them.
-    let (concurrency, prefetch) = match keys.order_keys {
+    // Jobs with order keys, or to which a limit applies, are not prefetched: as many handlers hold
+    // them.
+    let (concurrency, prefetch) = match keys.order_keys + keys.limit_keys {
         0 => (CONCURRENCY, PREFETCH),
         _ => (CONCURRENCY + PREFETCH, 0),
     };
+    let limit = JobLimit {
+        name: format!("bench {path}"),
+        pattern: Glob::new(&path)?,
+        scope: LimitScope::Key,
+        concurrency: Some(RUNNING_PER_LIMIT_KEY),
+        rate: None,
+    };
+    if keys.limit_keys > 0 {
+        let set = system.queues().set_limit(limit.clone()).await?;
+        ensure!(set.is_whole(), "a publisher did not set the limit of the measured queue");
+    }
     let (concurrency, prefetch) = (concurrency.to_string(), prefetch.to_string());
     let mut worker = system
         .start_process(
@@ -61,6 +76,8 @@ pub(crate) async fn measure(
                 &size_text,
                 "--order-keys",
                 &keys.order_keys.to_string(),
+                "--limit-keys",
+                &keys.limit_keys.to_string(),
                 "--fair-keys",
                 &keys.fair_keys.to_string(),
             ],
@@ -85,6 +102,9 @@ pub(crate) async fn measure(
     let after = system.stats().await?;
     producer.end().await?;
     worker.end().await?;
+    if keys.limit_keys > 0 {
+        system.queues().remove_limit(&limit.name).await?;
+    }
     let mut results = head("e2e", &after.durability, system.sync_us);
     system.end().await?;
     let payload = after.payload_bytes.saturating_sub(before.payload_bytes);

@@ -50,11 +50,14 @@ async fn flood(producer: &Producer, arguments: &BenchProducer) -> anyhow::Result
     let payload = Bytes::from(vec![b'x'; arguments.size as usize]);
     let (mut pipeline, mut receipts) = producer.pipeline();
     let sending = async {
-        let BenchKeys { order_keys, fair_keys } = arguments.keys;
+        let BenchKeys { order_keys, limit_keys, fair_keys } = arguments.keys;
         for n in 0..arguments.jobs {
             let mut job = NewJob::new(arguments.path.clone(), new_id(), payload.clone());
             if let Some(key) = n.checked_rem(order_keys) {
                 job = job.order_key(format!("order-{key}"));
+            }
+            if let Some(key) = n.checked_rem(limit_keys) {
+                job = job.limit_key(format!("limit-{key}"));
             }
             if let Some(key) = n.checked_rem(fair_keys) {
                 job = job.fair_key(format!("tenant-{key}"), 1);

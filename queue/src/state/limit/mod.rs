@@ -22,10 +22,11 @@ use longshore_protocol::{
     Decode, Encode, FrameWriter, JobLimit, LimitScope, LinkId, Path, Reader, WireError,
 };
 
-use self::of_key::{LimitKey, Place, places};
+use self::of_key::{LimitKey, urgency};
 use self::of_queue::QueueLimit;
 use self::rate::Opening;
 use super::State;
+use super::key_jobs::KeyJobs;
 use super::key_table::KeyTable;
 use super::profile::DEFAULT;
 use super::row::{NONE, Substate};
@@ -71,9 +72,9 @@ pub(super) struct Limits {
     pub(super) next_number: u32,
     pub(super) keys: KeyTable<LimitKey>,
     /// Jobs that wait for room of their keys.
-    pub(super) waiting: BTreeSet<Place>,
+    pub(super) waiting: KeyJobs,
     /// Ready jobs with a limit key.
-    pub(super) candidates: BTreeSet<Place>,
+    pub(super) candidates: KeyJobs,
     /// Keys whose jobs may have room. Empty between commands.
     pub(super) unsettled: Vec<u32>,
     /// When keys may have room, or may be forgotten (monotonic).
@@ -84,7 +85,7 @@ pub(super) struct Limits {
     pub(super) lines: BTreeSet<u32>,
     /// The queue that has just left the front of a limit's line. None between commands.
     opened: Option<(u32, u32)>,
-    /// After a change of a limit of keys: the next key that may have room; [`NONE`] after the last.
+    /// After a change of a limit of keys: the next key to look at; [`NONE`] after the last.
     pub(super) sweep: u32,
     /// How many jobs this command may still move between waiting and ready.
     may_move: u64,
@@ -176,10 +177,19 @@ impl State {
                 number
             }
         };
+        let now_ms = self.now.mono_ms;
+        let clamp = |arrival: &mut u64| {
+            if let Some(rate) = &limit.rate {
+                *arrival = rate::changed(rate, *arrival, now_ms);
+            }
+        };
         if let Some(entry) = self.limits.entries.get_mut(&number) {
             entry.limit = limit.clone();
+            clamp(&mut entry.arrival);
         }
         for queue in self.queues_matching(&limit.pattern) {
+            let own = &mut self.queues[queue as usize].limits;
+            own.iter_mut().filter(|own| own.limit == number).for_each(|o| clamp(&mut o.arrival));
             self.mark_changed(queue);
         }
         self.begin_sweep(limit.scope);
@@ -201,9 +211,9 @@ impl State {
         self.begin_sweep(entry.limit.scope);
     }
 
-    /// Jobs may have room: the next `Tick`s find them.
+    /// Jobs may have room, and keys without jobs may be forgotten: the next `Tick`s find them.
     fn begin_sweep(&mut self, scope: LimitScope) {
-        if scope == LimitScope::Key && !self.limits.waiting.is_empty() {
+        if scope == LimitScope::Key && self.limits.keys.len() > 0 {
             self.limits.sweep = 0;
         }
     }
@@ -339,14 +349,13 @@ impl State {
             if self.limits.sweep == NONE {
                 break;
             }
-            let (first, _) = places(self.limits.sweep).into_inner();
-            match self.limits.waiting.range(first..).next() {
-                Some(&(key, ..)) => {
-                    self.limits.unsettled.push(key);
-                    self.limits.sweep = key + 1;
-                }
-                None => self.limits.sweep = NONE,
+            let key = self.limits.sweep;
+            if self.limits.keys.entries().get(key).is_some() {
+                self.reconsider_limit_key(key);
             }
+            let keys = self.limits.keys.entries();
+            let is_last = key as usize + 1 >= keys.allocated();
+            self.limits.sweep = if is_last { NONE } else { key + 1 };
         }
     }
 }
@@ -365,6 +374,7 @@ impl State {
             return Err("a command left room to give".to_owned());
         }
         let (mut waiting, mut candidates) = (BTreeSet::new(), BTreeSet::new());
+        let rank_of = urgency(&self.profiles);
         let mut queues = vec![0; self.queues.len()];
         let mut keys: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for slot in 0..self.rows.allocated() {
@@ -382,15 +392,19 @@ impl State {
                     queues[row.queue as usize] += cost;
                     of_key.0 += cost;
                 }
-                Substate::Limited => _ = waiting.insert(self.place_of(slot, key)),
+                Substate::Limited => _ = waiting.insert((key, rank_of(row), slot)),
                 Substate::Fresh | Substate::Returned if key != NONE => {
                     of_key.1 += cost;
-                    candidates.insert(self.place_of(slot, key));
+                    candidates.insert((key, rank_of(row), slot));
                 }
                 _ => {}
             }
         }
-        if waiting != l.waiting || candidates != l.candidates {
+        let lists = || l.keys.entries().iter();
+        let known =
+            l.waiting.check(&self.rows, lists().map(|(n, key)| (n, key.waiting)), &rank_of)?;
+        let ready = lists().map(|(n, key)| (n, key.candidates));
+        if waiting != known || candidates != l.candidates.check(&self.rows, ready, &rank_of)? {
             return Err("the jobs that wait for room, or have some, differ".to_owned());
         }
         let mut profiles: BTreeMap<u32, u32> = BTreeMap::new();

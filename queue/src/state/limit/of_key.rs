@@ -8,28 +8,24 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use longshore_protocol::messages::work::{BlockedBy, LimitedBy};
 use longshore_protocol::{Decode, Encode, FrameWriter, JobChange, Reader, WireError};
 
 use super::LimitEntry;
-use super::rate::{Opening, full_at_ms};
+use super::rate::{self, Opening, full_at_ms};
 use crate::outcome::Outcomes;
 use crate::state::State;
+use crate::state::key_jobs::Rank;
 use crate::state::key_table::{KeyText, Keyed};
-use crate::state::profile::DEFAULT;
-use crate::state::row::{NONE, Order, Substate};
-use crate::state::rows::Links;
+use crate::state::profile::{DEFAULT, Profiles};
+use crate::state::row::{NONE, Row, Substate};
+use crate::state::rows::{Links, List};
 use crate::state::steps;
 
-/// A job's place among those of its key: key, priority, age, row.
-pub(in crate::state) type Place = (u32, Reverse<i32>, Order, u32);
-
-/// All places of a key.
-pub(super) fn places(key: u32) -> RangeInclusive<Place> {
-    let last = (key, Reverse(i32::MIN), (u64::MAX, u32::MAX), u32::MAX);
-    (key, Reverse(i32::MAX), (0, 0), 0)..=last
+/// The rank of jobs among those of their limit key.
+pub(in crate::state) fn urgency(profiles: &Profiles) -> impl Fn(&Row) -> Rank {
+    |row| (Reverse(profiles.options(row.profile).priority), row.order())
 }
 
 /// A limit key of a queue, while a job has it, or its rate remembers one.
@@ -37,7 +33,11 @@ pub(super) fn places(key: u32) -> RangeInclusive<Place> {
 pub(in crate::state) struct LimitKey {
     pub(in crate::state) queue: u32,
     text: KeyText,
-    /// Units of its jobs that run. Not in snapshots, like the next two.
+    /// The jobs that wait for room. Not in snapshots, like the next four.
+    pub(in crate::state) waiting: List,
+    /// The ready jobs.
+    pub(in crate::state) candidates: List,
+    /// Units of its jobs that run.
     pub(in crate::state) running: u64,
     /// Units of its ready jobs.
     pub(in crate::state) ready: u64,
@@ -58,6 +58,21 @@ impl Keyed for LimitKey {
 }
 
 impl LimitKey {
+    fn new(queue: u32, text: KeyText) -> LimitKey {
+        LimitKey {
+            queue,
+            text,
+            waiting: List::default(),
+            candidates: List::default(),
+            running: 0,
+            ready: 0,
+            profiles: 0,
+            arrivals: Vec::new(),
+            rests_until: 0,
+            wake_at: None,
+        }
+    }
+
     pub(super) fn arrival(&self, limit: u32) -> u64 {
         let mut known = self.arrivals.iter();
         known.find(|(number, _)| *number == limit).map_or(0, |&(_, arrival)| arrival)
@@ -95,31 +110,18 @@ impl State {
     pub(in crate::state) fn limit_key_number(&mut self, queue: u32, text: &str) -> u32 {
         let Some(text) = KeyText::new(text) else { return NONE };
         let keys = &mut self.limits.keys;
-        keys.find(queue, text.bytes()).unwrap_or_else(|| {
-            keys.insert(LimitKey {
-                queue,
-                text,
-                running: 0,
-                ready: 0,
-                profiles: 0,
-                arrivals: Vec::new(),
-                rests_until: 0,
-                wake_at: None,
-            })
-        })
+        let known = keys.find(queue, text.bytes());
+        known.unwrap_or_else(|| keys.insert(LimitKey::new(queue, text)))
     }
 
-    pub(in crate::state) fn place_of(&self, slot: u32, key: u32) -> Place {
-        let row = &self.rows[slot];
-        (key, Reverse(self.profiles.options(row.profile).priority), row.order(), slot)
+    fn first_waiting(&self, key: u32) -> Option<(Rank, u32)> {
+        let list = self.limits.keys[key].waiting;
+        self.limits.waiting.first(&self.rows, list, key, urgency(&self.profiles))
     }
 
-    fn first_waiting(&self, key: u32) -> Option<Place> {
-        self.limits.waiting.range(places(key)).next().copied()
-    }
-
-    fn last_candidate(&self, key: u32) -> Option<Place> {
-        self.limits.candidates.range(places(key)).next_back().copied()
+    fn last_candidate(&self, key: u32) -> Option<(Rank, u32)> {
+        let list = self.limits.keys[key].candidates;
+        self.limits.candidates.last(&self.rows, list, key, urgency(&self.profiles))
     }
 
     /// When a job of the key has room, behind `ahead` units; and the limit that it waits for,
@@ -155,13 +157,17 @@ impl State {
     }
 
     pub(in crate::state) fn add_candidate(&mut self, slot: u32, key: u32) {
-        self.limits.candidates.insert(self.place_of(slot, key));
-        self.limits.keys[key].ready += self.cost_of(slot);
+        let (cost, limits) = (self.cost_of(slot), &mut self.limits);
+        let (k, rank_of) = (&mut limits.keys[key], urgency(&self.profiles));
+        limits.candidates.add(&mut self.rows, &mut k.candidates, (key, slot), rank_of);
+        k.ready += cost;
     }
 
     pub(in crate::state) fn remove_candidate(&mut self, slot: u32, key: u32) {
-        self.limits.candidates.remove(&self.place_of(slot, key));
-        self.limits.keys[key].ready -= self.cost_of(slot);
+        let (cost, limits) = (self.cost_of(slot), &mut self.limits);
+        let (k, rank_of) = (&mut limits.keys[key], urgency(&self.profiles));
+        limits.candidates.remove(&mut self.rows, &mut k.candidates, (key, slot), rank_of);
+        k.ready -= cost;
         self.unsettle_limit_key(key);
     }
 
@@ -169,7 +175,9 @@ impl State {
     pub(in crate::state) fn enter_limited(&mut self, slot: u32, key: u32) {
         self.rows[slot].when = self.now.mono_ms;
         let queue = self.rows[slot].queue;
-        self.limits.waiting.insert(self.place_of(slot, key));
+        let limits = &mut self.limits;
+        let (list, rank_of) = (&mut limits.keys[key].waiting, urgency(&self.profiles));
+        limits.waiting.add(&mut self.rows, list, (key, slot), rank_of);
         self.limits.unsettled.push(key);
         self.set_substate(slot, Substate::Limited);
         self.queues[queue as usize].blocked.push_back(&mut self.rows, Links::Main, slot);
@@ -178,7 +186,9 @@ impl State {
 
     pub(in crate::state) fn leave_limited(&mut self, slot: u32) {
         let (key, queue) = (self.limit_key_of(slot), self.rows[slot].queue);
-        self.limits.waiting.remove(&self.place_of(slot, key));
+        let limits = &mut self.limits;
+        let (list, rank_of) = (&mut limits.keys[key].waiting, urgency(&self.profiles));
+        limits.waiting.remove(&mut self.rows, list, (key, slot), rank_of);
         self.queues[queue as usize].blocked.unlink(&mut self.rows, Links::Main, slot);
         self.unsettle_limit_key(key);
     }
@@ -207,11 +217,10 @@ impl State {
     }
 
     fn settle_limit_key(&mut self, key: u32, out: &mut Outcomes) {
-        while let Some(place) = self.first_waiting(key) {
-            let slot = place.3;
+        while let Some((rank, slot)) = self.first_waiting(key) {
             let ahead = self.limits.keys[key].ready;
             let (opening, _) = self.key_opening(key, ahead, self.cost_of(slot));
-            let behind = self.last_candidate(key).filter(|last| *last > place);
+            let behind = self.last_candidate(key).filter(|&(last, _)| last > rank);
             if opening != Opening::Now && behind.is_none() {
                 if let Opening::At(at) = opening {
                     self.wake_limit_key(key, at);
@@ -224,7 +233,7 @@ impl State {
             }
             self.limits.may_move -= 1;
             match behind.filter(|_| opening != Opening::Now) {
-                Some((.., last)) => self.return_candidate(last, out),
+                Some((_, last)) => self.return_candidate(last, out),
                 None => {
                     self.leave_substate(slot);
                     self.enter_ready_at_once(slot, Substate::Returned, self.now.mono_ms);
@@ -255,6 +264,19 @@ impl State {
         key.rests_until = key.rests_until.max(until);
     }
 
+    /// A limit of keys has changed: the key may have room, or may be forgotten.
+    pub(super) fn reconsider_limit_key(&mut self, key: u32) {
+        let (limits, now_ms) = (&mut self.limits, self.now.mono_ms);
+        for (limit, arrival) in &mut limits.keys[key].arrivals {
+            if let Some(rate) = limits.entries.get(limit).and_then(|entry| entry.limit.rate) {
+                *arrival = rate::changed(&rate, *arrival, now_ms);
+            }
+        }
+        if !self.remove_unused_limit_key(key) {
+            self.unsettle_limit_key(key);
+        }
+    }
+
     /// A profile with the key is gone.
     pub(in crate::state) fn release_limit_key(&mut self, key: u32) {
         self.limits.keys[key].profiles -= 1;
@@ -268,9 +290,14 @@ impl State {
         if k.profiles > 0 {
             return false;
         }
-        let full = k.arrivals.iter().map(|&(_, arrival)| full_at_ms(arrival));
+        let now_ms = self.now.mono_ms;
+        // A limit that is gone, or has no rate any more, needs no memory.
+        let full = k.arrivals.iter().filter_map(|&(limit, arrival)| {
+            self.limits.entries.get(&limit)?.limit.rate?;
+            Some(full_at_ms(arrival))
+        });
         let until = full.chain([k.rests_until]).max().unwrap_or(0);
-        if until > self.now.mono_ms {
+        if until > now_ms {
             self.wake_limit_key(key, until);
         } else if let Some(LimitKey { wake_at: Some(at), .. }) = self.limits.keys.remove(key) {
             self.limits.key_timers.remove(&(at, key));
@@ -282,7 +309,7 @@ impl State {
     pub(in crate::state) fn limited_by_key(&self, slot: u32) -> BlockedBy {
         let key = self.limit_key_of(slot);
         let k = &self.limits.keys[key];
-        let first = self.first_waiting(key).map_or(slot, |(.., first)| first);
+        let first = self.first_waiting(key).map_or(slot, |(_, first)| first);
         let (opening, limit) = self.key_opening(key, k.ready, self.cost_of(first));
         let text = String::from_utf8_lossy(k.text.bytes()).into_owned();
         let until = match opening {
@@ -328,7 +355,6 @@ impl Decode for LimitKey {
         let arrivals = (0..count).map(|_| Ok((r.u32()?, r.u64()?)));
         let arrivals = arrivals.collect::<Result<_, WireError>>()?;
         let (rests_until, wake_at) = (r.u64()?, r.option()?);
-        let (running, ready, profiles) = (0, 0, 0);
-        Ok(LimitKey { queue, text, running, ready, profiles, arrivals, rests_until, wake_at })
+        Ok(LimitKey { arrivals, rests_until, wake_at, ..LimitKey::new(queue, text) })
     }
 }

@@ -23,9 +23,10 @@ fn unit_ns(rate: &JobRate) -> u64 {
     rate.per_ms.saturating_mul(NS_PER_MS).div_ceil(u64::from(rate.units.max(1)))
 }
 
-/// Ahead of the clock by at most a burst, as it is unless the rate has changed.
-fn clamp(arrival: u64, now_ns: u64, burst_ns: u64) -> u64 {
-    arrival.clamp(now_ns, now_ns.saturating_add(burst_ns))
+/// The arrival of a bucket whose rate is now this one: at most a burst ahead of the clock.
+pub(super) fn changed(rate: &JobRate, arrival: u64, now_ms: u64) -> u64 {
+    let burst_ns = u64::from(rate.burst).saturating_mul(unit_ns(rate));
+    arrival.min(now_ms.saturating_mul(NS_PER_MS).saturating_add(burst_ns))
 }
 
 /// When `cost` units fit behind `ahead` others that have not started. Units beyond the burst count
@@ -38,7 +39,7 @@ pub(super) fn opening(rate: &JobRate, arrival: u64, ahead: u64, cost: u64, now_m
     }
     let (unit_ns, now_ns) = (unit_ns(rate), now_ms.saturating_mul(NS_PER_MS));
     let (burst_ns, units_ns) = (burst.saturating_mul(unit_ns), units.saturating_mul(unit_ns));
-    let arrival = clamp(arrival, now_ns, burst_ns);
+    let arrival = arrival.max(now_ns);
     let at_ns = arrival.saturating_add(units_ns).saturating_sub(burst_ns);
     if at_ns <= now_ns { Opening::Now } else { Opening::At(at_ns.div_ceil(NS_PER_MS)) }
 }
@@ -46,9 +47,8 @@ pub(super) fn opening(rate: &JobRate, arrival: u64, ahead: u64, cost: u64, now_m
 /// The arrival after `cost` units have started.
 pub(super) fn take(rate: &JobRate, arrival: u64, cost: u64, now_ms: u64) -> u64 {
     let (unit_ns, now_ns) = (unit_ns(rate), now_ms.saturating_mul(NS_PER_MS));
-    let burst = u64::from(rate.burst);
-    let arrival = clamp(arrival, now_ns, burst.saturating_mul(unit_ns));
-    arrival.saturating_add(cost.min(burst).saturating_mul(unit_ns))
+    let cost = cost.min(u64::from(rate.burst));
+    arrival.max(now_ns).saturating_add(cost.saturating_mul(unit_ns))
 }
 
 /// The first millisecond at which the bucket has its whole burst again.
@@ -91,8 +91,8 @@ mod tests {
                     prop_assert!(sum * per_ms <= allowed, "{} since {}", sum, at);
                 }
             }
-            prop_assert!(full_at_ms(arrival) <= now + (u64::from(burst) * per_ms).div_ceil(
-                u64::from(units)) + 1);
+            let full = full_at_ms(arrival);
+            prop_assert!(full <= now + (u64::from(burst) * per_ms).div_ceil(u64::from(units)) + 1);
         }
     }
 

@@ -17,7 +17,7 @@ impl State {
             && share.is_none_or(|share| share.queue == row.queue)
             && limit.is_none_or(|key| key.queue == row.queue)
             && match row.substate {
-                Substate::Fresh => order.is_none() && share.is_none() && limit.is_none(),
+                Substate::Fresh => share.is_none(),
                 Substate::Limited => limit.is_some(),
                 Substate::Blocked => order.is_some_and(|key| key.turn != NONE),
                 _ => true,
@@ -108,8 +108,7 @@ impl State {
         for (number, key) in self.orders.table.entries().iter() {
             let has_key = |slot: u32| self.profiles.keys(self.rows[slot].profile).order == number;
             let may_have = |substate: Substate| {
-                !substate.is_retained()
-                    && !matches!(substate, Substate::Fresh | Substate::Blocked | Substate::Free)
+                !substate.is_retained() && !matches!(substate, Substate::Blocked | Substate::Free)
             };
             let is_turn = |slot: u32| may_have(self.rows[slot].substate) && has_key(slot);
             if key.queue as usize >= self.queues.len()
@@ -126,8 +125,8 @@ impl State {
         for queue in &self.queues {
             let lists = [queue.prepared, queue.scheduled, queue.blocked, queue.running];
             let lists = lists.into_iter().chain([queue.ended.list, queue.ended.own]);
-            let fresh = queue.ready.fresh_lists().map(|(_, list)| list);
-            if !lists.chain(fresh).all(|list| is_list(&list))
+            let ready = queue.ready.lists().map(|(_, list)| list);
+            if !lists.chain(ready).all(|list| is_list(&list))
                 || queue
                     .groups
                     .iter()

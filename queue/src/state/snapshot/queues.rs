@@ -83,9 +83,9 @@ impl State {
 impl Encode for Queue {
     fn encode(&self, out: &mut FrameWriter) {
         self.path.encode(out);
-        let fresh = self.ready.fresh_lists();
-        out.u64(fresh.clone().count() as u64);
-        for (priority, list) in fresh {
+        let ready = self.ready.lists();
+        out.u64(ready.clone().count() as u64);
+        for (priority, list) in ready {
             out.i64(i64::from(priority));
             list.encode(out);
         }
@@ -134,7 +134,7 @@ impl Decode for Queue {
     fn decode(r: &mut Reader) -> Result<Queue, WireError> {
         let mut queue = Queue::new(Path::decode(r)?);
         for _ in 0..r.count("priorities", usize::MAX, 3)? {
-            queue.ready.restore_fresh(r.i32()?, List::decode(r)?);
+            queue.ready.restore_list(r.i32()?, List::decode(r)?);
         }
         for _ in 0..r.count("priorities of fair keys", usize::MAX, 3)? {
             queue.fair.insert(Reverse(r.i32()?), FairLevel::decode(r)?);

@@ -3,9 +3,12 @@
 use longshore_protocol::{Decode, Encode, FrameWriter, JobId, JobOptions, Reader, WireError};
 
 use super::super::State;
+use super::super::limit::of_key::urgency;
+use super::super::order::age;
 use super::super::prepared::Preparation;
 use super::super::profile::{KeyNumbers, Profile};
 use super::super::row::{NONE, Row, Substate};
+use super::super::rows::Links;
 use super::super::transition::SideRow;
 use super::{index, put_index};
 use crate::outcome::RecordRef;
@@ -29,11 +32,11 @@ impl State {
             let (cost, limit) = (self.cost_of(slot), self.limit_key_of(slot));
             let entry = row.entry;
             if limit != NONE {
-                let place = self.place_of(slot, limit);
+                let place = (limit, urgency(&self.profiles)(&self.rows[slot]), slot);
                 let key = &mut self.limits.keys[limit];
                 match substate {
                     Substate::Limited => waiting.push(place),
-                    Substate::Returned => {
+                    Substate::Fresh | Substate::Returned => {
                         candidates.push(place);
                         key.ready += cost;
                     }
@@ -44,18 +47,19 @@ impl State {
             let q = &mut self.queues[queue as usize];
             q.enter(substate, entry);
             match substate {
-                Substate::Fresh => q.ready.restored_fresh(),
-                Substate::Returned => match self.profiles.keys(self.rows[slot].profile).share {
-                    NONE => q.ready.add(&mut self.rows, priority, slot, substate),
-                    share => self.add_to_share(slot, share),
-                },
+                Substate::Fresh | Substate::Returned => {
+                    match self.profiles.keys(self.rows[slot].profile).share {
+                        NONE => q.ready.restored(&self.rows, priority, slot),
+                        share => self.add_to_share(slot, share),
+                    }
+                }
                 Substate::Timed => wall.push((when, slot)),
                 Substate::Delayed | Substate::Retrying | Substate::Prepared => {
                     mono.push((when, slot))
                 }
                 Substate::Blocked => {
                     let key = self.profiles.keys(self.rows[slot].profile).order;
-                    blocked.push((key, self.rows[slot].order(), slot));
+                    blocked.push((key, age(&self.rows[slot]), slot));
                 }
                 Substate::Running => {
                     q.extra_units += cost - 1;
@@ -77,9 +81,20 @@ impl State {
             self.rows.used += 1;
             self.rows.index_id(slot);
         }
-        self.orders.blocked = blocked.into_iter().collect();
-        self.limits.waiting = waiting.into_iter().collect();
-        self.limits.candidates = candidates.into_iter().collect();
+        let (rows, keys) = (&mut self.rows, &mut self.limits.keys);
+        blocked.sort_unstable();
+        for (key, _, slot) in blocked {
+            let list = &mut self.orders.table[key].blocked;
+            list.push_back(rows, Links::Queue, slot);
+        }
+        waiting.sort_unstable();
+        for (key, _, slot) in waiting {
+            keys[key].waiting.push_back(rows, Links::Queue, slot);
+        }
+        candidates.sort_unstable();
+        for (key, _, slot) in candidates {
+            keys[key].candidates.push_back(rows, Links::Queue, slot);
+        }
         self.timers.mono = mono.into_iter().collect();
         self.timers.wall = wall.into_iter().collect();
         self.timers.expiring = expiring.into_iter().collect();
@@ -94,8 +109,10 @@ impl Encode for Row {
             return;
         }
         put_index(out, self.prev);
-        put_index(out, self.queue_prev);
-        put_index(out, self.queue_next);
+        // The list of a key is built anew, from its jobs sorted.
+        let is_of_key = self.substate.is_of_key();
+        put_index(out, if is_of_key { NONE } else { self.queue_prev });
+        put_index(out, if is_of_key { NONE } else { self.queue_next });
         self.id.encode(out);
         self.entry.encode(out);
         out.u32_fixed(self.crc);

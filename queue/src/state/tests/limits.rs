@@ -244,6 +244,42 @@ fn limits_and_limit_keys_are_bounded() {
 }
 
 #[test]
+fn a_key_without_jobs_is_forgotten_with_its_rate() {
+    let daily = rated(LimitScope::Key, "/jobs/*", (1, 86_400_000, 1));
+    let hourly = rated(LimitScope::Key, "/jobs/*", (1, 3_600_000, 1));
+    let faster = |scenario: &mut StateScenario| set(scenario, &hourly);
+    let gone = |scenario: &mut StateScenario| remove(scenario, &daily);
+    let none = |scenario: &mut StateScenario| {
+        set(scenario, &JobLimit { concurrency: Some(1), rate: None, ..daily.clone() })
+    };
+    type Change<'a> = &'a dyn Fn(&mut StateScenario) -> Result<bool, RequestError>;
+    let changes: [(Change<'_>, u64); 3] = [(&gone, 0), (&none, 0), (&faster, 3_600_000)];
+    for (change, forgotten_after_ms) in changes {
+        let rules = Rules { step_jobs: 1, ..Rules::STANDARD };
+        let mut scenario = StateScenario::with_rules(rules);
+        set(&mut scenario, &daily).expect("a limit");
+        let producer = scenario.link("p");
+        let options = JobOptions { keep_ms: Some(0), ..JobOptions::default() };
+        let job = |n, key| NewJob { options: options.clone(), ..keyed(n, key) };
+        scenario.enqueue(producer, &[job(1, "a"), job(2, "b"), job(3, "c")]);
+        let (worker, delivered) = scenario.worker("w", "/jobs/*", 10);
+        for done in delivered {
+            scenario.complete(worker, done.token);
+        }
+        scenario.later(1_000).apply(Command::Tick);
+        let keys = |scenario: &StateScenario| scenario.state.limits.keys.len();
+        assert_eq!(keys(&scenario), 3, "their rate remembers them");
+        let from_ms = scenario.now.mono_ms;
+        assert_eq!(change(&mut scenario), Ok(true));
+        while keys(&scenario) > 0 {
+            let at = scenario.state.next_timer_ms(scenario.now).expect("they are forgotten");
+            assert!(at <= from_ms + forgotten_after_ms, "{at}");
+            scenario.tick_at_next_timer();
+        }
+    }
+}
+
+#[test]
 fn one_command_moves_a_bounded_number_of_jobs_into_a_raised_limit() {
     let rules = Rules { step_jobs: 10, ..Rules::STANDARD };
     let mut scenario = StateScenario::with_rules(rules);

@@ -16,8 +16,16 @@ use super::naive::{Expected, Model};
 pub(super) struct Limit {
     pub(super) limit: JobLimit,
     since: usize,
-    /// Its rate is another than at the first of these starts.
-    is_changed: bool,
+    /// When its rate became another than at the first of these starts.
+    changed_at: Option<u64>,
+}
+
+/// What a changed rate makes of the starts before: at least those that count as they are, at most a
+/// whole burst.
+#[derive(Clone, Copy, PartialEq)]
+enum Before {
+    AtLeast,
+    AtMost,
 }
 
 /// A start of a job.
@@ -76,15 +84,15 @@ impl Model {
         }
         let since = self.starts.len();
         let Some(known) = known else {
-            self.job_limits.push(Limit { limit: limit.clone(), since, is_changed: false });
+            self.job_limits.push(Limit { limit: limit.clone(), since, changed_at: None });
             return Ok(true);
         };
         let known = &mut self.job_limits[known];
         let before = std::mem::replace(&mut known.limit, limit.clone());
         if (&before.pattern, before.scope) != (&limit.pattern, limit.scope) {
-            (known.since, known.is_changed) = (since, false);
+            (known.since, known.changed_at) = (since, None);
         } else if before.rate != limit.rate {
-            (known.since, known.is_changed) = (since, true);
+            (known.since, known.changed_at) = (since, Some(self.now.mono_ms));
         }
         Ok(before != *limit)
     }
@@ -107,7 +115,7 @@ impl Model {
 
     /// The first millisecond from now on at which the rate allows the job's start; none if only
     /// other starts help. The units of every window count.
-    fn allowed_at(&self, limit: &Limit, job: &Candidate<'_>) -> Option<u64> {
+    fn allowed_at(&self, limit: &Limit, job: &Candidate<'_>, before: Before) -> Option<u64> {
         let Some(rate) = limit.limit.rate else { return Some(self.now.mono_ms) };
         let burst = u64::from(rate.burst);
         let units = job.ahead + job.cost.min(burst);
@@ -120,6 +128,11 @@ impl Model {
             sum += start.cost.min(burst);
             let over = sum.saturating_sub(burst);
             at = at.max(start.at + (over * rate.per_ms).div_ceil(u64::from(rate.units)));
+        }
+        if let Some(changed_at) = limit.changed_at
+            && before == Before::AtMost
+        {
+            at = at.max(changed_at + (sum * rate.per_ms).div_ceil(u64::from(rate.units)));
         }
         Some(at)
     }
@@ -148,7 +161,7 @@ impl Model {
         let candidate = Candidate { path, key, ahead: 0, cost };
         for limit in self.limits_of(&candidate) {
             assert!(self.has_units(limit, &candidate), "{:?} exceeded by {job:?}", limit.limit);
-            let at = self.allowed_at(limit, &candidate);
+            let at = self.allowed_at(limit, &candidate, Before::AtLeast);
             assert_eq!(at, Some(self.now.mono_ms), "{:?} exceeded by {job:?}", limit.limit);
         }
         let rest = key.and_then(|key| self.rest_of(path, key));
@@ -171,7 +184,7 @@ impl Model {
     }
 
     /// When a job of a limit key has room, behind its candidates; none if that depends on others.
-    fn key_opens_at(&self, job: &Job, ahead: u64) -> Option<u64> {
+    fn key_opens_at(&self, job: &Job, ahead: u64, before: Before) -> Option<u64> {
         let (path, key) = (&job.path, job.limit.as_ref());
         let candidate = Candidate { path, key, ahead, cost: job.cost() };
         let mut at = self.rest_of(path, key?).unwrap_or(self.now.mono_ms);
@@ -179,7 +192,7 @@ impl Model {
             if !self.has_units(limit, &candidate) {
                 return None;
             }
-            at = at.max(self.allowed_at(limit, &candidate)?);
+            at = at.max(self.allowed_at(limit, &candidate, before)?);
         }
         Some(at)
     }
@@ -188,7 +201,7 @@ impl Model {
     fn may_differ(&self, job: &Job) -> bool {
         let candidate =
             Candidate { path: &job.path, key: job.limit.as_ref(), ahead: 0, cost: job.cost() };
-        self.limits_of(&candidate).any(|limit| limit.is_changed)
+        self.limits_of(&candidate).any(|limit| limit.changed_at.is_some())
     }
 
     fn ready_units(&self, job: &Job) -> u64 {
@@ -201,7 +214,7 @@ impl Model {
         if job.limit.is_none() {
             return Phase::Ready;
         }
-        let opens = self.key_opens_at(job, self.ready_units(job));
+        let opens = self.key_opens_at(job, self.ready_units(job), Before::AtLeast);
         let fits = self.first_limited(job).is_none() && opens == Some(self.now.mono_ms);
         let event = to.next_actual_event().filter(|event| event.job == job.id && !self.is_trial);
         match event.and_then(|event| event.state) {
@@ -223,7 +236,7 @@ impl Model {
 
     /// A ready job has no room any more, or makes some for another.
     pub(super) fn may_lose_room(&self, job: &Job) -> bool {
-        let has_none = self.key_opens_at(job, 0) != Some(self.now.mono_ms);
+        let has_none = self.key_opens_at(job, 0, Before::AtLeast) != Some(self.now.mono_ms);
         let gives_way = self.first_limited(job).is_some_and(|first| first.rank() < job.rank());
         job.phase == Phase::Ready && (has_none || gives_way || self.may_differ(job))
     }
@@ -231,7 +244,8 @@ impl Model {
     /// A waiting job has room.
     pub(super) fn may_get_room(&self, job: &Job) -> bool {
         job.phase == Phase::Limited
-            && self.key_opens_at(job, self.ready_units(job)) == Some(self.now.mono_ms)
+            && self.key_opens_at(job, self.ready_units(job), Before::AtLeast)
+                == Some(self.now.mono_ms)
     }
 
     /// Ready jobs of a key come before waiting ones.
@@ -261,10 +275,10 @@ impl Model {
             let candidate = Candidate { path, key: None, ahead: 0, cost: job.cost() };
             let mut at = self.now.mono_ms;
             for limit in self.limits_of(&candidate) {
-                if !waits_alone(&limit) || limit.is_changed || !self.has_units(limit, &candidate) {
+                if !waits_alone(&limit) || !self.has_units(limit, &candidate) {
                     return None;
                 }
-                at = at.max(self.allowed_at(limit, &candidate)?);
+                at = at.max(self.allowed_at(limit, &candidate, Before::AtMost)?);
             }
             Some(at)
         };
@@ -277,8 +291,8 @@ impl Model {
     pub(super) fn limits_open_at(&self) -> Vec<u64> {
         let waits = self.jobs.iter().filter(|job| job.phase == Phase::Limited);
         let first = waits.filter_map(|job| self.first_limited(job));
-        let first = first.filter(|job| !self.may_differ(job));
-        let keys = first.filter_map(|job| self.key_opens_at(job, self.ready_units(job)));
+        let keys =
+            first.filter_map(|job| self.key_opens_at(job, self.ready_units(job), Before::AtMost));
         let credits = self.subscriptions.iter().any(|s| s.credit > 0);
         let is_served = credits && self.delivery_budget > 0;
         let held = self.held.iter().filter(|path| is_served && !self.is_paused(path));

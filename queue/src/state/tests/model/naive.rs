@@ -281,11 +281,9 @@ impl Model {
             Due::At(ms) if ms > self.now.wall_ms => Phase::Timed(ms),
             _ => self.take_turn(job, to),
         };
-        let j = &self.jobs[job];
-        let has_keys = j.order.is_some() || j.fair.is_some() || j.limit.is_some();
-        let is_plain = change == JobChange::Created && !has_keys;
+        let is_fresh = change == JobChange::Created && self.jobs[job].fair.is_none();
         self.jobs[job].ready_since = self.now.mono_ms;
-        self.jobs[job].was_scheduled = !is_plain || phase != Phase::Ready;
+        self.jobs[job].was_scheduled = !is_fresh || phase != Phase::Ready;
         self.jobs[job].phase = phase;
         self.emit(job, change, to);
         if self.jobs[job].has_expired(self.now) && !self.is_trial {
