@@ -84,6 +84,9 @@ where
             Address::Unix(_) | Address::Unknown(_) => continue,
             Address::Ip(ip) => vec![*ip],
             Address::Host(host) => match resolve(host.to_string()).await {
+                Ok(ips) if has_socket && ips.iter().any(|ip| is_own_address(ip.ip())) => {
+                    return Err(DialError::AllAddressesFailed(failures));
+                }
                 Ok(ips) => ips,
                 Err(error) => {
                     failures.push((address.clone(), error.into()));
@@ -91,9 +94,6 @@ where
                 }
             },
         };
-        if has_socket && ips.iter().any(|ip| is_own_address(ip.ip())) {
-            return Err(DialError::AllAddressesFailed(failures));
-        }
         for ip in ips {
             let found = (address.clone(), ip);
             if known.as_ref() == Some(&found) {

@@ -167,10 +167,18 @@ pub(super) struct Dispatch {
 }
 
 impl Dispatch {
-    /// A group is removed: it is not served.
-    pub(super) fn forget(&mut self, group: u32) {
-        self.queued_groups.retain(|&g| g != group);
+    /// Removes a group that is served no more. Its queues still list it.
+    pub(super) fn remove_group(&mut self, group: u32) -> Option<SubscriptionGroup> {
+        let removed = self.groups.remove(group)?;
+        self.by_sources.remove(&removed.sources);
         self.stalled.remove(&group);
+        Some(removed)
+    }
+
+    /// Groups were removed: they are not served.
+    pub(super) fn forget_removed(&mut self) {
+        let groups = &self.groups;
+        self.queued_groups.retain(|&group| groups.get(group).is_some());
     }
 
     /// True between commands: nothing is left to update or serve.

@@ -241,9 +241,7 @@ impl State {
 
     fn end_link(&mut self, link: LinkId) -> Option<u32> {
         let ended = self.links.remove(&link)?;
-        for &subscription in ended.subscriptions.values() {
-            self.drop_subscription(subscription);
-        }
+        self.drop_subscriptions(ended.subscriptions.into_values());
         self.sessions.table[ended.session].is_up = false;
         Some(ended.session)
     }

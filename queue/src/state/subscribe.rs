@@ -1,5 +1,6 @@
 //! Subscriptions and credits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use longshore_protocol::messages::work::{Credit, Sources};
@@ -7,8 +8,9 @@ use longshore_protocol::{LinkId, PathSet};
 
 use super::State;
 use super::dispatch::{PermittedSources, Subscription, SubscriptionGroup};
-use super::queue::Member;
+use super::queue::{Member, Queue};
 use super::row::NONE;
+use super::steps;
 use crate::outcome::{Outcomes, Reply};
 
 impl State {
@@ -59,7 +61,7 @@ impl State {
     pub(super) fn unsubscribe(&mut self, link: LinkId, number: u32) {
         let Some(up) = self.links.get_mut(&link) else { return };
         if let Some(subscription) = up.subscriptions.remove(&number) {
-            self.drop_subscription(subscription);
+            self.drop_subscriptions([subscription]);
         }
     }
 
@@ -107,23 +109,24 @@ impl State {
         out.replies.push((link, Reply::Returned(returned)));
     }
 
-    /// Removes a subscription that its link no longer refers to.
-    pub(super) fn drop_subscription(&mut self, index: u32) {
-        let credit = self.dispatch.subscriptions[index].credit;
-        self.take_credit(index, credit);
-        let group = self.dispatch.subscriptions[index].group;
-        self.dispatch.subscriptions.remove(index);
-        self.leave_group(index, group);
+    /// Removes subscriptions that their link no longer refers to.
+    pub(super) fn drop_subscriptions(&mut self, all: impl IntoIterator<Item = u32>) {
+        let mut left = Vec::new();
+        for index in all {
+            let Subscription { credit, group, .. } = self.dispatch.subscriptions[index];
+            self.take_credit(index, credit);
+            self.dispatch.subscriptions.remove(index);
+            self.leave_group(index, group);
+            left.push(group);
+        }
+        self.drop_empty_groups(&left);
     }
 
-    /// Removes a subscription without credit from its group.
+    /// Removes a subscription without credit from its group, which may be empty then.
     fn leave_group(&mut self, index: u32, group: u32) {
         let g = &mut self.dispatch.groups[group];
         g.unnotified.remove(&index);
         g.subscriptions -= 1;
-        if g.subscriptions == 0 {
-            self.drop_group(group);
-        }
     }
 
     /// Adds a new queue to the groups that match it.
@@ -172,9 +175,12 @@ impl State {
         let Some(up) = self.links.get(&link) else { return };
         let (session, all) = (up.session, up.subscriptions.values().copied().collect::<Vec<_>>());
         self.sessions.table[session].work = work.cloned().map(Arc::new);
+        let groups: Vec<u32> =
+            all.iter().map(|&index| self.dispatch.subscriptions[index].group).collect();
         for index in all {
             self.move_subscription(index);
         }
+        self.drop_empty_groups(&groups);
     }
 
     /// Moves a subscription, with its credit, to the group of what its session may take.
@@ -213,12 +219,33 @@ impl State {
         number
     }
 
-    fn drop_group(&mut self, number: u32) {
-        let Some(group) = self.dispatch.groups.remove(number) else { return };
-        self.dispatch.by_sources.remove(&group.sources);
-        self.dispatch.forget(number);
-        for (queue, _) in self.queues_of(&group.sources) {
-            self.queues[queue as usize].groups.retain(|member| member.group != number);
+    /// Removes those of the groups that have no subscription. Each queue is visited once for all of
+    /// them, as a link may end with thousands of patterns.
+    fn drop_empty_groups(&mut self, groups: &[u32]) {
+        let (mut queues, mut has_globs) = (BTreeSet::new(), false);
+        for &number in groups {
+            let is_empty = |g: &SubscriptionGroup| g.subscriptions == 0;
+            if !self.dispatch.groups.get(number).is_some_and(is_empty) {
+                continue;
+            }
+            let Some(group) = self.dispatch.remove_group(number) else { continue };
+            for source in &group.sources.sources.patterns {
+                steps::count(1);
+                match source.pattern.literal() {
+                    Some(path) => queues.extend(self.by_path.get(&path)),
+                    None => has_globs = true,
+                }
+            }
+        }
+        self.dispatch.forget_removed();
+        let (all, groups) = (&mut self.queues, &self.dispatch.groups);
+        let forget = |queue: &mut Queue| {
+            steps::count(1 + queue.groups.len() as u64);
+            queue.groups.retain(|member| groups.get(member.group).is_some());
+        };
+        match has_globs {
+            true => all.iter_mut().for_each(forget),
+            false => queues.iter().for_each(|&queue: &u32| forget(&mut all[queue as usize])),
         }
     }
 

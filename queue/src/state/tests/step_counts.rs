@@ -1,7 +1,9 @@
 //! The number of elements that a command examines does not grow with data that it does not affect.
 //! Counts steps, not time.
 
-use longshore_protocol::messages::work::{Action, Filter, JobCounts, NewSettle, Pace, Selection};
+use longshore_protocol::messages::work::{
+    Action, Filter, JobCounts, NewSettle, Order, Pace, Selection, Source, Sources,
+};
 use longshore_protocol::{Due, EnqueueOutcome, JobOptions, JobState, LinkId, NewJob, Refusal};
 
 use super::scenario::*;
@@ -226,4 +228,33 @@ fn new_session_is_refused_when_answers_exceed_their_memory() {
     assert_eq!(scenario.state.sessions.answer_bytes, 0);
     let (_, out) = scenario.attach("another", &[]);
     assert!(matches!(&out.replies[..], [(_, Reply::Attached(_))]));
+}
+
+#[test]
+fn a_link_with_many_subscriptions_ends_in_one_pass_over_the_queues() {
+    let (subscriptions, patterns, queues) = (60, 8, 100);
+    let mut scenario = StateScenario::empty();
+    scenario.start_at(&[], &["/many"]);
+    let producer = scenario.link("producer");
+    let at = |number: u32| NewJob { path: path(&format!("/many/{number}")), ..plain(number) };
+    let jobs: Vec<NewJob> = (1..=queues).map(at).collect();
+    scenario.enqueue(producer, &jobs);
+    let (stays, ends) = (scenario.link("stays"), scenario.link("ends"));
+    let mut subscribe = |link: LinkId, number: u32| {
+        let first = Source { pattern: glob("/many/**"), weight: 1 };
+        let others = (1..patterns)
+            .map(|other| Source { pattern: glob(&format!("/none/{number}/{other}/*")), weight: 1 });
+        let patterns = [first].into_iter().chain(others).collect();
+        let sources = Sources { order: Order::Age, patterns };
+        scenario.apply(Command::Subscribe { link, subscription: number, sources, handlers: 1 });
+    };
+    subscribe(stays, 1);
+    (1..=subscriptions).for_each(|number| subscribe(ends, number));
+    steps::take();
+    scenario.apply(Command::LinkLost { link: ends });
+    let taken = steps::take();
+    // Each pattern, and each queue with the groups that it is in, the one that stays included.
+    let most = (subscriptions - 1) * patterns + queues * (1 + subscriptions);
+    assert!(taken <= u64::from(most), "{taken} of {most}");
+    assert_eq!(scenario.credit(stays, 1, 2).len(), 2);
 }
