@@ -3,6 +3,7 @@
 //! its text.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -20,10 +21,17 @@ use crate::path::{Path, PathError, escaped, segments};
 ///
 /// Its braces are expanded on construction, so matching never backtracks over them. Clones share
 /// their memory.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Glob {
     text: Arc<str>,
+    /// What the text says.
     alternatives: Arc<[Vec<GlobPart>]>,
+}
+
+impl Hash for Glob {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
 }
 
 /// A part of one alternative of a glob.
@@ -116,7 +124,8 @@ impl Glob {
 
     /// Returns the only path that matches, if the glob has no wildcard.
     pub fn literal(&self) -> Option<Path> {
-        if self.text.contains(['*', '?', '{']) { None } else { Path::new(&self.text).ok() }
+        let is_special = |byte| matches!(byte, b'*' | b'?' | b'{');
+        if self.text.bytes().any(is_special) { None } else { Path::new(&self.text).ok() }
     }
 
     /// The expanded alternatives: a path matches if it matches one of them, part by part.

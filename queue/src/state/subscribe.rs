@@ -230,6 +230,10 @@ impl State {
             }
             let Some(group) = self.dispatch.remove_group(number) else { continue };
             for source in &group.sources.sources.patterns {
+                // With one glob all queues are visited.
+                if has_globs {
+                    break;
+                }
                 steps::count(1);
                 match source.pattern.literal() {
                     Some(path) => queues.extend(self.by_path.get(&path)),
