@@ -244,6 +244,26 @@ fn limits_and_limit_keys_are_bounded() {
 }
 
 #[test]
+fn a_faster_rate_counts_from_its_change_for_what_started_before() {
+    for scope in [LimitScope::Queue, LimitScope::Key, LimitScope::Shared] {
+        let mut scenario = StateScenario::begin();
+        set(&mut scenario, &rated(scope, "/jobs/*", (1, 86_400_000, 1))).expect("a limit");
+        let producer = scenario.link("p");
+        scenario.enqueue(producer, &[keyed(1, "acme"), keyed(2, "acme")]);
+        let (worker, delivered) = scenario.worker("w", "/jobs/*", 10);
+        assert_eq!(numbers(&delivered, &scenario), [1], "{scope}");
+        scenario.complete(worker, delivered[0].token);
+        let hourly = rated(scope, "/jobs/*", (1, 3_600_000, 1));
+        set(scenario.later(1_000), &hourly).expect("a limit");
+        let from_ms = scenario.now.mono_ms;
+        while scenario.counts().running == 0 {
+            scenario.tick_at_next_timer();
+        }
+        assert_eq!(scenario.now.mono_ms - from_ms, 3_600_000, "{scope}");
+    }
+}
+
+#[test]
 fn a_key_without_jobs_is_forgotten_with_its_rate() {
     let daily = rated(LimitScope::Key, "/jobs/*", (1, 86_400_000, 1));
     let hourly = rated(LimitScope::Key, "/jobs/*", (1, 3_600_000, 1));
