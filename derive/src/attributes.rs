@@ -3,6 +3,7 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
+use syn::spanned::Spanned;
 use syn::{DeriveInput, Error, LitInt, LitStr, Path, Result, Token, Type, parse_quote};
 
 use crate::time::{backoff, milliseconds};
@@ -11,6 +12,8 @@ use crate::time::{backoff, milliseconds};
 const YEARS_100_MS: u64 = 100 * 365 * 86_400_000;
 /// The longest period of a unique key.
 const DAYS_30_MS: u64 = 30 * 86_400_000;
+/// The most units of a job, and the largest weight of a fair key.
+const UNITS_MAX: u16 = 1_000;
 
 /// The attributes of a kind.
 pub(crate) struct Attributes {
@@ -21,6 +24,10 @@ pub(crate) struct Attributes {
     pub(crate) options: Vec<TokenStream>,
     /// Calls of methods of `Unique`; none for a kind that is not unique.
     pub(crate) unique: Option<TokenStream>,
+    /// The texts of its other keys, by name of their attribute, with parameters like a path's.
+    pub(crate) keys: Vec<(String, LitStr)>,
+    pub(crate) fair_weight: u16,
+    pub(crate) cost: Option<u16>,
     /// Where the crate `longshore` is.
     pub(crate) longshore: Path,
 }
@@ -35,6 +42,9 @@ struct Parser {
     options: Vec<TokenStream>,
     unique: Option<TokenStream>,
     on_conflict: Option<(Span, TokenStream)>,
+    keys: Vec<(String, LitStr)>,
+    fair_weight: Option<(Span, u16)>,
+    cost: Option<u16>,
     longshore: Option<Path>,
     seen: Vec<Option<String>>,
     /// All errors so far, as one.
@@ -76,6 +86,11 @@ impl Attributes {
             }
             (None, None) => None,
         };
+        if let Some((span, _)) = read.fair_weight
+            && !read.keys.iter().any(|(name, _)| name == "fair_key")
+        {
+            read.add_error(Error::new(span, "fair_weight needs fair_key = \"{field}\""));
+        }
         let path = read.path.take();
         if path.is_none() && !read.seen.contains(&Some("path".to_owned())) {
             let missing = "a job kind needs its queue: #[job(path = \"/jobs/mail/welcome\")]";
@@ -94,6 +109,9 @@ impl Attributes {
             codec: read.codec.unwrap_or_else(|| parse_quote!(#longshore::JsonCodec)),
             options: read.options,
             unique,
+            keys: read.keys,
+            fair_weight: read.fair_weight.map_or(1, |(_, weight)| weight),
+            cost: read.cost,
             longshore,
         })
     }
@@ -150,6 +168,22 @@ impl Parser {
                 self.on_conflict = Some((literal.span(), call));
                 return Ok(());
             }
+            Some(name @ ("idempotency_key" | "order_key" | "limit_key" | "fair_key")) => {
+                let literal: LitStr = meta.value()?.parse()?;
+                if literal.value().is_empty() {
+                    return Err(Error::new(literal.span(), "a key has 1 to 80 bytes"));
+                }
+                self.keys.push((name.to_owned(), literal));
+                return Ok(());
+            }
+            Some("fair_weight") => {
+                self.fair_weight = Some((meta.path.span(), units(meta)?));
+                return Ok(());
+            }
+            Some("cost") => {
+                self.cost = Some(units(meta)?);
+                return Ok(());
+            }
             Some("crate") => {
                 self.longshore = Some(meta.value()?.call(Path::parse_mod_style)?);
                 return Ok(());
@@ -185,8 +219,8 @@ impl Parser {
             _ => {
                 return Err(meta.error(
                     "not an attribute of a job kind; there are path, output, codec, max_attempts, \
-                     timeout, lease, backoff, priority, keep, keep_result, unique, on_conflict and \
-                     crate",
+                     timeout, lease, backoff, priority, keep, keep_result, unique, on_conflict, \
+                     idempotency_key, order_key, limit_key, cost, fair_key, fair_weight and crate",
                 ));
             }
         };
@@ -198,6 +232,15 @@ impl Parser {
 fn set<T: syn::parse::Parse>(slot: &mut Option<T>, meta: &ParseNestedMeta<'_>) -> Result<()> {
     *slot = Some(meta.value()?.parse()?);
     Ok(())
+}
+
+/// A number of units, 1 to 1,000.
+fn units(meta: &ParseNestedMeta<'_>) -> Result<u16> {
+    let literal: LitInt = meta.value()?.parse()?;
+    match literal.base10_parse()? {
+        units @ 1..=UNITS_MAX => Ok(units),
+        _ => Err(Error::new(literal.span(), format!("1 to {UNITS_MAX} are possible"))),
+    }
 }
 
 fn duration(meta: &ParseNestedMeta<'_>, least: u64, most: u64) -> Result<TokenStream> {

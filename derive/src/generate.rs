@@ -15,14 +15,9 @@ const PATH_SEGMENTS_MAX: usize = 32;
 const SEGMENT_BYTES_MAX: usize = 255;
 
 pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
-    let Attributes { path, output, codec, options, unique, longshore } = Attributes::of(input)?;
-    let unique = unique.map(|calls| {
-        quote! {
-            fn unique() -> ::std::option::Option<#longshore::Unique> {
-                ::std::option::Option::Some(#longshore::Unique::by_payload()#calls)
-            }
-        }
-    });
+    let attributes = Attributes::of(input)?;
+    let keys = keys(input, &attributes)?;
+    let Attributes { path, output, codec, options, longshore, .. } = attributes;
     let parameters = parameters(&path)?;
     let fields = parameters.iter().map(|name| field(input, &path, name));
     let fields = fields.collect::<Result<Vec<Ident>>>()?;
@@ -58,9 +53,77 @@ pub(crate) fn job_kind(input: &DeriveInput) -> Result<TokenStream> {
                 }
             }
 
-            #unique
+            #keys
         }
     })
+}
+
+/// The method that makes a job's keys; none for a kind without keys.
+fn keys(input: &DeriveInput, attributes: &Attributes) -> Result<Option<TokenStream>> {
+    let Attributes { unique, keys, fair_weight, cost, longshore, .. } = attributes;
+    let mut fields = Vec::new();
+    let some = |value: TokenStream| quote!(::std::option::Option::Some(#value));
+    if let Some(calls) = unique {
+        let unique = some(quote!(#longshore::Unique::by_payload()#calls));
+        fields.push(quote!(unique: #unique));
+    }
+    for (name, literal) in keys {
+        let text = key(input, literal)?;
+        fields.push(match name.as_str() {
+            "order_key" => {
+                let order = some(text);
+                quote!(order: #order)
+            }
+            "limit_key" => {
+                let limit = some(text);
+                quote!(limit: #limit)
+            }
+            "fair_key" => {
+                let fair = some(quote!(#longshore::FairKey { key: #text, weight: #fair_weight }));
+                quote!(fair: #fair)
+            }
+            _ => {
+                let none = quote!(::std::option::Option::None);
+                let key = some(quote!(#longshore::Idempotency { key: #text, for_ms: #none }));
+                quote!(idempotency: #key)
+            }
+        });
+    }
+    if let Some(cost) = cost {
+        let cost = some(quote!(#cost));
+        fields.push(quote!(cost: #cost));
+    }
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let made = some(quote! {
+        #longshore::JobKeys { #(#fields,)* ..::std::default::Default::default() }
+    });
+    Ok(Some(quote! {
+        fn keys(&self) -> ::std::option::Option<#longshore::JobKeys> {
+            #made
+        }
+    }))
+}
+
+/// The text of a key, with its parameters filled in.
+fn key(input: &DeriveInput, literal: &LitStr) -> Result<TokenStream> {
+    let text = literal.value();
+    let mut names: Vec<&str> = Vec::new();
+    let mut rest = text.as_str();
+    while let Some((_, from)) = rest.split_once('{') {
+        let Some((name, after)) = from.split_once('}') else {
+            return Err(Error::new(literal.span(), "a '{' of the key is not closed"));
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+        rest = after;
+    }
+    let fields = names.iter().map(|name| field(input, literal, name));
+    let fields = fields.collect::<Result<Vec<Ident>>>()?;
+    let names = fields.iter();
+    Ok(quote!(::std::format!(#literal, #(#names = self.#fields),*)))
 }
 
 /// Checks a path, and returns its parameters.
@@ -101,7 +164,7 @@ fn parameters(literal: &LitStr) -> Result<Vec<String>> {
 }
 
 /// The field that a parameter is filled from.
-fn field(input: &DeriveInput, path: &LitStr, name: &str) -> Result<Ident> {
+fn field(input: &DeriveInput, literal: &LitStr, name: &str) -> Result<Ident> {
     let fields: Vec<Ident> = match &input.data {
         Data::Struct(data) => match &data.fields {
             Fields::Named(fields) => fields.named.iter().filter_map(|f| f.ident.clone()).collect(),
@@ -115,8 +178,9 @@ fn field(input: &DeriveInput, path: &LitStr, name: &str) -> Result<Ident> {
             none if none.is_empty() => "it has no named fields".to_owned(),
             fields => format!("its fields: {fields}"),
         };
-        let error = format!("'{kind}' has no field '{name}' for the path's {{{name}}}; {fields}");
-        Error::new(path.span(), error)
+        let text = literal.value();
+        let error = format!("'{kind}' has no field '{name}' for {{{name}}} in '{text}'; {fields}");
+        Error::new(literal.span(), error)
     })
 }
 
@@ -162,6 +226,40 @@ mod tests {
             assert!(derived.contains(calls), "{attributes}: {derived}");
         }
         assert!(!unique("keep_result").unwrap().contains("unique"));
+    }
+
+    #[test]
+    fn keys_are_made_of_fields() {
+        let keys = |attributes: &str| {
+            let kind = "struct Job { tenant: String, account: u64 }";
+            derived(&format!(r#"#[job(path = "/a", {attributes})] {kind}"#))
+        };
+        for (attributes, expected) in [
+            (
+                r#"order_key = "{tenant}/{account}""#,
+                r#"{account}" , tenant = self . tenant , account = self . account)"#,
+            ),
+            (
+                r#"limit_key = "smtp", cost = 3"#,
+                r#"cost : :: std :: option :: Option :: Some (3u16)"#,
+            ),
+            (r#"fair_key = "{tenant}", fair_weight = 5"#, "weight : 5u16"),
+            (r#"fair_key = "{tenant}""#, "weight : 1u16"),
+            (r#"idempotency_key = "{account}""#, "Idempotency { key : "),
+        ] {
+            let derived = keys(attributes).unwrap();
+            assert!(derived.contains(expected), "{attributes}: {derived}");
+        }
+        for (attributes, expected) in [
+            (r#"order_key = "{city}""#, "no field 'city'"),
+            (r#"order_key = "{city""#, "not closed"),
+            (r#"limit_key = """#, "1 to 80 bytes"),
+            ("cost = 0", "1 to 1000"),
+            ("fair_weight = 2", "needs fair_key"),
+        ] {
+            let refused = keys(attributes).unwrap_err();
+            assert!(refused.contains(expected), "{attributes}: {refused}");
+        }
     }
 
     #[test]

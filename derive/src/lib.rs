@@ -23,8 +23,15 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `priority = 5` | higher first |
 /// | `keep = "7d"` | how long the job is retained once it has ended |
 /// | `keep_result` | the output is retained with it |
+/// | `unique = "end"` | one job of a payload at a time: until it ends, `"start"`, or for a duration |
+/// | `on_conflict = "replace"` | what becomes of a second one: `keep` (the first; the default), `replace`, `refuse` |
+/// | `idempotency_key = "{field}"` | a second job with that key is the first one |
+/// | `order_key = "{field}"` | jobs with that key run one at a time, in order |
+/// | `limit_key = "{field}"`, `cost = 3` | the key of its limits, and its units of them |
+/// | `fair_key = "{field}"`, `fair_weight = 5` | tenants take turns, by their weights |
 /// | `crate = path` | where the crate `longshore` is, if it goes by another name |
 ///
+/// Keys are texts of 1 to 80 bytes once their fields are filled in: `order_key = "{tenant}/{account}"`.
 /// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`. A kind may have type
 /// parameters, if its codec encodes them; it owns its payload, so it has no lifetimes.
 #[proc_macro_derive(JobKind, attributes(job))]

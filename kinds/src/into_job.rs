@@ -37,10 +37,14 @@ impl<K: JobKind> IntoJob for K {
     fn into_job(self, new_id: impl FnOnce() -> JobId) -> Result<NewJob, BadPayload> {
         let path = self.path()?;
         let payload = <K::Codec as Codec<K>>::encode(&self)?;
-        let job = NewJob { options: K::options(), ..NewJob::new(path, new_id(), payload) };
-        Ok(match K::unique() {
-            Some(unique) => job.unique(unique),
-            None => job,
-        })
+        let mut job = NewJob { options: K::options(), ..NewJob::new(path, new_id(), payload) };
+        if let Some(mut keys) = self.keys() {
+            let unique = keys.unique.take();
+            job.keys = Some(Box::new(keys));
+            if let Some(unique) = unique {
+                job = job.unique(unique);
+            }
+        }
+        Ok(job)
     }
 }

@@ -1,6 +1,6 @@
 //! What a kind of job is.
 
-use longshore_protocol::{Glob, JobOptions, Path, Unique};
+use longshore_protocol::{Glob, JobKeys, JobOptions, Path};
 
 use crate::codec::Codec;
 use crate::template::{self, ParameterError};
@@ -44,9 +44,9 @@ pub trait JobKind: Sized + Send + 'static {
         JobOptions::default()
     }
 
-    /// Whether one job of the kind is there at a time, by its payload unless it names a key; not by
-    /// default. Each job can override it when it is enqueued.
-    fn unique() -> Option<Unique> {
+    /// What relates this job to others of its queue; nothing by default. A unique key without a text
+    /// is that of its payload. Each job can override it when it is enqueued.
+    fn keys(&self) -> Option<JobKeys> {
         None
     }
 

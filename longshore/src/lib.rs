@@ -396,10 +396,11 @@ pub use longshore_protocol::messages::work::{
 };
 pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
-    Fingerprint, FingerprintError, Glob, GlobError, Headers, JobChange, JobError, JobId, JobLimit,
-    JobOptions, JobRate, JobRef, JobState, LimitScope, LinkTiming, NameError, NewJob, OnConflict,
-    Path, PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal,
-    ResolverTiming, Terms, Token, TraceContext, Unique, UniqueUntil,
+    FairKey, Fingerprint, FingerprintError, Glob, GlobError, Headers, Idempotency, JobChange,
+    JobError, JobId, JobKeys, JobLimit, JobOptions, JobRate, JobRef, JobState, LimitScope,
+    LinkTiming, NameError, NewJob, OnConflict, Path, PathError, PublicationKind, PublisherId,
+    PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext, Unique,
+    UniqueUntil,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{

@@ -2,7 +2,7 @@ use longshore::JobKind;
 
 #[derive(serde::Serialize, serde::Deserialize, JobKind)]
 #[job(path = "/tenants/{tenannt}/mail")]
-//~^ 'Mail' has no field 'tenannt' for the path's {tenannt}; its fields: tenant, to
+//~^ 'Mail' has no field 'tenannt' for {tenannt} in '/tenants/{tenannt}/mail'; its fields: tenant, to
 struct Mail {
     tenant: String,
     to: String,

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
-use longshore::{Attempt, JobEnd, ResultError, RunError, State};
+use longshore::{
+    Attempt, IntoJob as _, JobEnd, ResultError, RunError, State, Unique, new_id, new_job,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, JobKind)]
@@ -158,4 +160,37 @@ async fn options_of_an_enqueue_reach_the_publisher() -> anyhow::Result<()> {
     assert_eq!((job.id, job.priority, job.max_attempts), (id, 7, 9));
     assert_eq!(job.headers.as_ref().and_then(|headers| headers.get("lang")), Some("en"));
     Ok(())
+}
+
+#[derive(Serialize, Deserialize, JobKind)]
+#[job(
+    path = "/tenants/{tenant}/transfers",
+    order_key = "account-{account}",
+    limit_key = "bank",
+    cost = 2,
+    fair_key = "{tenant}",
+    fair_weight = 5,
+    idempotency_key = "{account}/{number}",
+    unique = "start"
+)]
+struct Transfer {
+    tenant: String,
+    account: u64,
+    number: u32,
+}
+
+#[test]
+fn a_kind_gives_its_jobs_keys_from_their_fields() {
+    let transfer = Transfer { tenant: "acme".to_owned(), account: 17, number: 3 };
+    let job = transfer.into_job(new_id).unwrap();
+    let unique = Unique::by_payload().until_start();
+    let expected = new_job(job.path.clone(), job.payload.clone())
+        .unique(unique)
+        .order_key("account-17")
+        .limit_key("bank")
+        .cost(2)
+        .fair_key("acme", 5)
+        .idempotency_key("17/3");
+    assert_eq!(job.path.as_str(), "/tenants/acme/transfers");
+    assert_eq!(job.keys, expected.keys);
 }
