@@ -100,6 +100,7 @@ fn keys(input: &DeriveInput, attributes: &Attributes) -> Result<Option<TokenStre
         #longshore::JobKeys { #(#fields,)* ..::std::default::Default::default() }
     });
     Ok(Some(quote! {
+        #[allow(clippy::needless_update)]
         fn keys(&self) -> ::std::option::Option<#longshore::JobKeys> {
             #made
         }
