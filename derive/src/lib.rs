@@ -31,9 +31,10 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `fair_key = "{field}"`, `fair_weight = 5` | tenants take turns, by their weights |
 /// | `crate = path` | where the crate `longshore` is, if it goes by another name |
 ///
-/// Keys are texts of 1 to 80 bytes once their fields are filled in: `order_key = "{tenant}/{account}"`.
-/// Durations are whole numbers with a unit: `250ms`, `30s`, `5m`, `12h`, `7d`. A kind may have type
-/// parameters, if its codec encodes them; it owns its payload, so it has no lifetimes.
+/// Keys are texts of 1 to 80 bytes once their fields are filled in, as in
+/// `order_key = "{tenant}/{account}"`. Durations are whole numbers with a unit: `250ms`, `30s`,
+/// `5m`, `12h`, `7d`. A kind may have type parameters, if its codec encodes them; it owns its
+/// payload, so it has no lifetimes.
 #[proc_macro_derive(JobKind, attributes(job))]
 pub fn job_kind(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

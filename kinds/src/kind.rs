@@ -44,8 +44,8 @@ pub trait JobKind: Sized + Send + 'static {
         JobOptions::default()
     }
 
-    /// What relates this job to others of its queue; nothing by default. A unique key without a text
-    /// is that of its payload. Each job can override it when it is enqueued.
+    /// What relates this job to others of its queue; nothing by default. A unique key without a
+    /// text is that of its payload. Each job can override it when it is enqueued.
     fn keys(&self) -> Option<JobKeys> {
         None
     }

@@ -1,6 +1,6 @@
 //! How long a small tenant's job waits for its start while another tenant has a long queue: both
-//! have a fair key in one queue. Each job takes a handler 10 to 20 ms; a hundred run at once, and none is
-//! prefetched.
+//! have a fair key in one queue. Each job takes a handler 10 to 20 ms; a hundred run at once, and
+//! none is prefetched.
 //!
 //! ```text
 //! cargo run --release -p longshore --features testing --example tenant_latency [WAITING]
