@@ -212,7 +212,10 @@ impl State {
     fn settle_some_limit_keys(&mut self, out: &mut Outcomes) {
         while let Some(key) = self.limits.unsettled.pop() {
             steps::count(1);
-            self.settle_limit_key(key, out);
+            // The command may have removed the key with its last job.
+            if self.limits.keys.entries().get(key).is_some() {
+                self.settle_limit_key(key, out);
+            }
         }
     }
 

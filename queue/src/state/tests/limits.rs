@@ -1,6 +1,8 @@
 //! Limits of queues, of limit keys, and shared ones.
 
-use longshore_protocol::messages::work::{BlockedBy, LimitedBy, NewSettle, RequestError};
+use longshore_protocol::messages::work::{
+    Action, BlockedBy, LimitedBy, NewSettle, RequestError, Selection,
+};
 use longshore_protocol::{
     EnqueueOutcome, JobLimit, JobOptions, JobRate, JobState, LimitScope, LinkId, NewJob, Refusal,
 };
@@ -228,6 +230,25 @@ fn a_rate_outlives_its_jobs_and_gives_nothing_back() {
         let out = scenario.tick_at_next_timer();
         assert_eq!((out.assignments.len(), scenario.now.mono_ms), (1, 2_000), "{scope}");
     }
+}
+
+#[test]
+fn a_key_may_go_with_all_of_its_jobs_in_one_command() {
+    let mut scenario = StateScenario::begin();
+    set(&mut scenario, &limit(LimitScope::Key, "/jobs/*")).expect("a limit");
+    let producer = scenario.link("p");
+    let gone = JobOptions { keep_ms: Some(0), ..JobOptions::default() };
+    let job = |n| NewJob { options: gone.clone(), ..keyed(n, "acme") };
+    scenario.enqueue(producer, &[job(1), job(2), job(3)]);
+    scenario.act(Action::Cancel, Selection::Ids(vec![id(1), id(2), id(3)]));
+    assert_eq!(scenario.state.limits.keys.len(), 0);
+    // All expire in one `Tick`.
+    let expires_at = Some(scenario.now.wall_ms + 1_000);
+    let soon =
+        |n| NewJob { options: JobOptions { expires_at, ..gone.clone() }, ..keyed(n, "acme") };
+    scenario.enqueue(producer, &[soon(4), soon(5), soon(6)]);
+    scenario.later(1_000).apply(Command::Tick);
+    assert_eq!((scenario.state.limits.keys.len(), scenario.counts().blocked), (0, 0));
 }
 
 #[test]
