@@ -46,6 +46,11 @@ impl Mutant {
             mutant.test
         );
         ensure!(!mutant.package().is_empty(), "mutant {name}: 'test' has no --package");
+        let (default, file) = (mutant.test == DEFAULT_TEST, &mutant.file);
+        ensure!(
+            !default || file.starts_with("queue/"),
+            "mutant {name}: {file} is not of the queue, whose tests are the default; write 'test'"
+        );
         Ok(mutant)
     }
 
@@ -117,7 +122,7 @@ mod tests {
     use super::*;
 
     fn mutant(find: &str, replace: &str) -> Mutant {
-        let text = format!("breaks = 'x'\nfile = 'a.rs'\nfind = '{find}'\nreplace = '{replace}'\n");
+        let text = format!("breaks = 'x'\nfile = 'queue/a.rs'\nfind = '{find}'\nreplace = '{replace}'\n");
         Mutant::parse("m", &text).unwrap()
     }
 
@@ -142,20 +147,21 @@ mod tests {
         let mutant = mutant("sync()?;", "");
         for text in ["nothing", "sync()?; sync()?;"] {
             let error = mutant.apply(text).unwrap_err().to_string();
-            assert!(error.starts_with("stale: a.rs"), "{error}");
+            assert!(error.starts_with("stale: queue/a.rs"), "{error}");
         }
     }
 
     #[test]
     fn invalid_mutants_are_refused() {
         for text in [
-            "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'x'",
-            "breaks = ' '\nfile = 'a'\nfind = 'x'\nreplace = 'y'",
-            "breaks = 'x'\nfile = 'a'\nfind = ''\nreplace = 'y'",
-            "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\ntest = 'rm -r x'",
-            "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\ntest = 'cargo test'",
-            "breaks = 'x'\nfile = 'a'\nfind = 'x'\nreplace = 'y'\nunknown = 1",
-            "file = 'a'\nfind = 'x'\nreplace = 'y'",
+            "breaks = 'x'\nfile = 'queue/a'\nfind = 'x'\nreplace = 'x'",
+            "breaks = ' '\nfile = 'queue/a'\nfind = 'x'\nreplace = 'y'",
+            "breaks = 'x'\nfile = 'queue/a'\nfind = ''\nreplace = 'y'",
+            "breaks = 'x'\nfile = 'queue/a'\nfind = 'x'\nreplace = 'y'\ntest = 'rm -r x'",
+            "breaks = 'x'\nfile = 'queue/a'\nfind = 'x'\nreplace = 'y'\ntest = 'cargo test'",
+            "breaks = 'x'\nfile = 'queue/a'\nfind = 'x'\nreplace = 'y'\nunknown = 1",
+            "file = 'queue/a'\nfind = 'x'\nreplace = 'y'",
+            "breaks = 'x'\nfile = 'access/a'\nfind = 'x'\nreplace = 'y'",
         ] {
             assert!(Mutant::parse("m", text).is_err(), "{text}");
         }

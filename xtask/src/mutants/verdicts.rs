@@ -90,7 +90,7 @@ mod tests {
             std::fs::write(tree.join(package).join("Cargo.toml"), manifest).unwrap();
         }
         let path = tree.join("verdicts");
-        let text = "breaks = 'x'\nfile = 'a.rs'\nfind = 'a'\nreplace = 'b'\n";
+        let text = "breaks = 'x'\nfile = 'queue/a.rs'\nfind = 'a'\nreplace = 'b'\n";
         let fault = Mutant::parse("m", text).unwrap();
         let other = Mutant::parse("n", &text.replace('x', "y")).unwrap();
         let digests = |protocol, queue, cli| {
