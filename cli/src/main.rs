@@ -20,6 +20,7 @@ mod logging;
 mod output;
 mod registration;
 mod reload;
+mod schedule;
 #[cfg(test)]
 mod schema;
 mod service_manager;

@@ -297,6 +297,7 @@ pub mod prelude;
 pub mod recipes;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod workflows;
 
 /// The wire protocol: paths, ids, jobs, messages, and their limits. Most of it is for authors of
 /// clients; other programs need the types of errors and answers: `messages::work` has
@@ -320,7 +321,7 @@ pub use longshore_protocol as protocol;
 #[cfg(feature = "publisher")]
 pub mod journal {
     pub use longshore_queue::inspect::*;
-    pub use longshore_queue::{Command, Expired, Now, Start};
+    pub use longshore_queue::{Command, Expired, Now, Occurrence, RunOfOccurrence, Start};
 }
 
 /// Live values. A [`ValuePublisher`] or a [`Publisher`] publishes them; a [`Subscriber`] receives
@@ -380,9 +381,10 @@ pub use longshore_producer::{
     ActionOutcome, ActionResult, ActionResults, AllResults, BatchReceipt, ClusterDeadGroup,
     ClusterDeadGroups, ConfirmError, Enqueue, EnqueueAll, EnqueueError, EnqueueResult, Failover,
     Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLocator,
-    JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, Pipeline, Producer,
-    ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder, QueuesError,
-    Receipt, Receipts, ReplaceError, ResultError, WaitError, new_id, new_job,
+    JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, NewSchedule, Pipeline,
+    Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder,
+    QueuesError, Receipt, Receipts, ReplaceError, ResultError, ScheduleError, WaitError, new_id,
+    new_job,
 };
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
@@ -391,16 +393,17 @@ pub use longshore_producer::{
 pub use longshore_access as access;
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
-    JobCounts, JobInfo, JobsQuery, PauseReport, PublisherStatus, QueueStat, QuietEnd,
-    QuietedWorker, ReplaceOutcome, Room, WorkerPattern, WorkerPatternError,
+    JobCounts, JobInfo, JobsQuery, NextOccurrence, PauseReport, PublisherStatus, QueueStat,
+    QuietEnd, QuietedWorker, ReplaceOutcome, Room, ScheduleInfo, ScheduleOutcome, WorkerPattern,
+    WorkerPatternError,
 };
 pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
     FairKey, Fingerprint, FingerprintError, Glob, GlobError, Headers, Idempotency, JobChange,
     JobError, JobId, JobKeys, JobLimit, JobOptions, JobRate, JobRef, JobState, LimitScope,
-    LinkTiming, NameError, NewJob, OnConflict, Path, PathError, PublicationKind, PublisherId,
-    PublisherInfo, QueueSettings, Refusal, ResolverTiming, Terms, Token, TraceContext, Unique,
-    UniqueUntil,
+    LinkTiming, Missed, NameError, NewJob, OnConflict, Overlap, Path, PathError, PublicationKind,
+    PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Schedule, Terms, Timing,
+    Token, TraceContext, Unique, UniqueUntil,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{

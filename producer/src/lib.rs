@@ -23,6 +23,7 @@ mod pipeline;
 mod producer;
 mod queues;
 mod receipt_queue;
+mod schedule;
 
 pub use confirm::ConfirmError;
 pub use enqueue::{Enqueue, ResultError};
@@ -36,5 +37,6 @@ pub use queues::{
     ActionOutcome, ActionResult, ActionResults, ClusterDeadGroup, ClusterDeadGroups, Feed,
     FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLocator,
     JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, PublisherAnswer,
-    PublisherAnswers, Queues, QueuesBuilder, QueuesError, ReplaceError, WaitError,
+    PublisherAnswers, Queues, QueuesBuilder, QueuesError, ReplaceError, ScheduleError, WaitError,
 };
+pub use schedule::NewSchedule;

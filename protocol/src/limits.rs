@@ -48,6 +48,22 @@ pub const LIMIT_PERIOD_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
 pub const LIMIT_REFILL_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
 /// Longest time for which a handler may let a limit key rest, in milliseconds (7 days).
 pub const THROTTLE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// Most schedules at one publisher.
+pub const SCHEDULES_MAX: usize = 20_000;
+/// Longest name of a schedule, in bytes.
+pub const SCHEDULE_NAME_BYTES_MAX: usize = 80;
+/// Longest cron expression, in bytes.
+pub const CRON_BYTES_MAX: usize = 256;
+/// Longest name of a time zone, in bytes.
+pub const ZONE_BYTES_MAX: usize = 64;
+/// Shortest distance of a schedule with a fixed one, in milliseconds.
+pub const PERIOD_MS_MIN: u64 = 1_000;
+/// Longest jitter of a schedule, in milliseconds (a day).
+pub const JITTER_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
+/// Most schedules on one page.
+pub const PAGE_SCHEDULES_MAX: usize = 1_000;
+/// Most occurrences of a preview.
+pub const OCCURRENCES_MAX: usize = 100;
 /// Largest result of one job, in bytes.
 pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
 /// Longest error message of one attempt, in bytes; the worker cuts longer ones.

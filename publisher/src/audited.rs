@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use longshore_access::SERVER_PATH;
 use longshore_protocol::messages::work::{Action, JobsQuery, Request, Selection, Sources};
-use longshore_protocol::{Gate, JobLimit};
+use longshore_protocol::{Gate, JobLimit, Schedule};
 use longshore_transport::AuditedAct;
 
 /// Most ids in one record; an act on more has several records.
@@ -20,12 +20,18 @@ pub(crate) fn is_act(request: &Request) -> bool {
         | Request::Pause { .. }
         | Request::SetLimit { .. }
         | Request::RemoveLimit { .. }
+        | Request::PutSchedule { .. }
+        | Request::RemoveSchedule { .. }
+        | Request::PauseSchedule { .. }
+        | Request::RunSchedule { .. }
         | Request::Configure { .. }
         | Request::ConfirmClock
         | Request::Drain { .. } => true,
         Request::Status
         | Request::Queues { .. }
         | Request::Limits
+        | Request::Schedules { .. }
+        | Request::PreviewSchedule { .. }
         | Request::Jobs(_)
         | Request::Job { .. }
         | Request::Await { .. }
@@ -54,6 +60,10 @@ pub(crate) fn act_of(request: &Request) -> AuditedAct {
         Request::SetLimit { limit } => {
             let JobLimit { name, pattern: _, scope, concurrency, rate } = limit;
             format!("{name:?}, scope {scope}, concurrency {concurrency:?}, {rate:?}")
+        }
+        Request::PutSchedule { schedule, .. } => {
+            let Schedule { name, path: _, timing, starts_at, ends_at, .. } = schedule;
+            format!("{name:?}, {timing:?}, from {starts_at:?} to {ends_at:?}")
         }
         _ => String::new(),
     };
@@ -84,6 +94,13 @@ pub(crate) fn name_of(request: &Request) -> &'static str {
         Request::SetLimit { .. } => "set limit",
         Request::RemoveLimit { .. } => "remove limit",
         Request::Limits => "limits",
+        Request::PutSchedule { .. } => "put schedule",
+        Request::RemoveSchedule { .. } => "remove schedule",
+        Request::PauseSchedule { paused: true, .. } => "pause schedule",
+        Request::PauseSchedule { .. } => "resume schedule",
+        Request::RunSchedule { .. } => "run schedule",
+        Request::Schedules { .. } => "schedules",
+        Request::PreviewSchedule { .. } => "preview schedule",
         Request::ConfirmClock => "confirm clock",
         Request::Drain { draining: true } => "drain",
         Request::Drain { .. } => "end drain",
@@ -112,11 +129,17 @@ pub(crate) fn target_of(request: &Request) -> String {
         | Request::Feed { pattern, .. } => pattern.to_string(),
         Request::Configure { path, .. } => path.to_string(),
         Request::SetLimit { limit } => limit.pattern.to_string(),
-        Request::RemoveLimit { name } => name.clone(),
+        Request::PutSchedule { schedule, .. } => schedule.path.to_string(),
+        Request::RemoveLimit { name }
+        | Request::RemoveSchedule { name }
+        | Request::PauseSchedule { name, .. }
+        | Request::RunSchedule { name } => name.clone(),
         Request::Replace { id, .. } | Request::Job { id } | Request::Await { id } => id.to_string(),
         Request::Quiet { workers, .. } => listed(workers),
         Request::Status | Request::ConfirmClock | Request::Drain { .. } => SERVER_PATH.to_owned(),
-        Request::Limits => "/**".to_owned(),
+        Request::Limits | Request::Schedules { .. } | Request::PreviewSchedule { .. } => {
+            "/**".to_owned()
+        }
         // Its lease is a secret of the worker.
         Request::Checkpoints { .. } => String::new(),
     }

@@ -438,6 +438,7 @@ mod tests {
             checkpoints: 0,
             times: JobTimes::default(),
             entry: part,
+            of_template: false,
         };
         load_entry(&mut LogReader::new(Arc::new(records)).neighbours(), &assigned, || may_wait)
             .is_some()

@@ -52,8 +52,9 @@ pub enum OpenError {
     /// once they have ended.
     #[error(
         "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
-         keys with an end and {jobs} open jobs with other keys{elsewhere}; the keys end by \
-         {until}: declare {name} until then, and until the jobs have ended"
+         keys with an end, {jobs} open jobs with other keys and {schedules} schedules{elsewhere}; \
+         the keys end by {until}: declare {name} until then, and until the jobs have ended and the \
+         schedules are removed"
     )]
     KeysOfAnotherHome {
         /// The declared home of `path`.
@@ -66,6 +67,8 @@ pub enum OpenError {
         keys: u64,
         /// Jobs with unique, order or fair keys that have not ended.
         jobs: u64,
+        /// Schedules.
+        schedules: u64,
         /// How many other such paths there are, for people.
         elsewhere: Box<str>,
         /// When the last of them ends (RFC 3339).

@@ -56,6 +56,7 @@ impl OwnHomes {
             name: self.name.as_str().into(),
             keys: moved.iter().map(|(_, queue)| queue.keys).sum(),
             jobs: moved.iter().map(|(_, queue)| queue.jobs).sum(),
+            schedules: moved.iter().map(|(_, queue)| queue.schedules).sum(),
             elsewhere: match moved.len() - 1 {
                 0 => " of it".into(),
                 others => format!(" of it and of {others} more paths with other homes").into(),

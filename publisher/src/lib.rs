@@ -43,6 +43,7 @@ mod quiet_requests;
 mod recording;
 mod registry;
 mod router;
+mod schedules;
 mod test_clock;
 mod values;
 

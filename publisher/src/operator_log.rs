@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use longshore_access::{Action, Identity};
-use longshore_protocol::{Gate, Glob, JobLimit, Path, QueueSettings};
+use longshore_protocol::{Gate, Glob, JobLimit, Path, QueueSettings, Schedule};
 use longshore_queue::ClockAlarm;
 use longshore_transport::{AuditClient, AuditLog, AuditedAct, LogLimit, NotAudited};
 use tracing::{info, warn};
 
 use crate::deaths::{DeathReporter, NewDeaths};
+use crate::schedules::times::InvalidTiming;
 
 /// What has been logged.
 #[derive(Debug)]
@@ -138,6 +139,34 @@ impl OperatorLog {
     /// A tool removes one.
     pub(crate) fn limit_removed(&self, name: &str) {
         info!(name, "removal of a limit of jobs requested");
+    }
+
+    /// A tool adds or changes a schedule; its answer reports the result.
+    pub(crate) fn schedule(&self, schedule: &Schedule) {
+        info!(?schedule, "schedule requested");
+    }
+
+    /// A tool removes one.
+    pub(crate) fn schedule_removed(&self, name: &str) {
+        info!(name, "removal of a schedule requested");
+    }
+
+    /// A tool pauses or resumes one.
+    pub(crate) fn schedule_paused(&self, name: &str, paused: bool) {
+        match paused {
+            true => info!(name, "pause of a schedule requested"),
+            false => info!(name, "resume of a schedule requested"),
+        }
+    }
+
+    /// A tool runs one at once.
+    pub(crate) fn schedule_run(&self, name: &str) {
+        info!(name, "run of a schedule requested");
+    }
+
+    /// A schedule has no further times.
+    pub(crate) fn schedule_ends(&self, name: &str, why: &InvalidTiming) {
+        warn!(name, %why, "a schedule no longer comes due; change it");
     }
 
     /// A tool starts or ends a drain.

@@ -11,6 +11,7 @@ mod quiet;
 mod quotas;
 mod release;
 mod requests;
+mod schedules;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -219,7 +220,7 @@ impl Owner {
     fn run_timers(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
-        let next = self.store.advance(now)?;
+        let next = self.advance(now)?;
         self.refusals.take_due(at, &mut self.refused_batches);
         self.refuse(now)?;
         self.store.flush();

@@ -35,6 +35,15 @@ pub(crate) fn scope<'a>(
         Request::Limits => within(rights, action, None),
         // The caller checks the pattern of a limit that exists.
         Request::RemoveLimit { .. } => within(rights, action, None),
+        // The same for schedules.
+        Request::Schedules { .. } | Request::PreviewSchedule { .. } => within(rights, action, None),
+        Request::RemoveSchedule { .. }
+        | Request::PauseSchedule { .. }
+        | Request::RunSchedule { .. } => within(rights, action, None),
+        // Its jobs are enqueued without the client.
+        Request::PutSchedule { schedule, .. } => or_forbidden(
+            rights.may(action, &schedule.path) && rights.may(Action::Enqueue, &schedule.path),
+        ),
         // These also apply to queues that do not exist yet.
         Request::SetLimit { limit } => or_forbidden(rights.paths(action).covers(&limit.pattern)),
         Request::Pause { pattern, .. } => or_forbidden(rights.paths(action).covers(pattern)),
@@ -50,6 +59,8 @@ pub(crate) fn action_of(request: &Request) -> Action {
         Request::Status
         | Request::Queues { .. }
         | Request::Limits
+        | Request::Schedules { .. }
+        | Request::PreviewSchedule { .. }
         | Request::Feed { .. }
         | Request::Jobs(_)
         | Request::DeadGroups { .. }
@@ -64,6 +75,10 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::Pause { .. }
         | Request::SetLimit { .. }
         | Request::RemoveLimit { .. }
+        | Request::PutSchedule { .. }
+        | Request::RemoveSchedule { .. }
+        | Request::PauseSchedule { .. }
+        | Request::RunSchedule { .. }
         | Request::Configure { .. } => Action::Act,
         Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => Action::Operate,
         Request::Checkpoints { .. } => Action::Work,

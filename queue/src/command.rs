@@ -3,13 +3,16 @@
 use std::fmt;
 
 use bytes::Bytes;
-use longshore_protocol::limits::{BATCH_JOBS_MAX, LIMIT_NAME_BYTES_MAX, NAME_BYTES_MAX};
+use longshore_protocol::limits::{
+    BATCH_JOBS_MAX, LIMIT_NAME_BYTES_MAX, NAME_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX,
+};
 use longshore_protocol::messages::work::{
-    Action, Checkpoint, EnqueueBatch, Pace, Selection, SettleBatch, Sources, Tokens,
+    Action, Checkpoint, EnqueueBatch, NextOccurrence, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
     Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, JobLimit, LinkId, Path,
-    PathSet, PublisherId, QueueSettings, Reader, Refusal, Role, SessionId, Token, WireError,
+    PathSet, PublisherId, QueueSettings, Reader, Refusal, Role, Schedule, SessionId, Token,
+    WireError,
 };
 
 use crate::rules::Rules;
@@ -176,6 +179,57 @@ pub enum Command {
         /// Its name.
         name: String,
     },
+    /// Adds a schedule, or changes the one of its name.
+    PutSchedule {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Its next occurrence.
+        next: Option<NextOccurrence>,
+        /// The entry of its template.
+        entry: Bytes,
+        /// The schedule.
+        schedule: Box<Schedule>,
+    },
+    /// Removes a schedule.
+    RemoveSchedule {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Its name.
+        name: String,
+    },
+    /// Pauses or resumes a schedule.
+    PauseSchedule {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Its name.
+        name: String,
+        /// True to pause, false to resume.
+        paused: bool,
+        /// When resumed: its next occurrence.
+        next: Option<NextOccurrence>,
+    },
+    /// Enqueues a job of a schedule at once.
+    RunSchedule {
+        /// The tool's link.
+        link: LinkId,
+        /// The tool's number for its request.
+        request: u64,
+        /// Its name.
+        name: String,
+        /// The job's id.
+        job: JobId,
+    },
+    /// Occurrences of schedules.
+    Occur {
+        /// The occurrences.
+        occurrences: Vec<Occurrence>,
+    },
     /// Starts or ends a drain: a draining publisher accepts no new jobs.
     Drain {
         /// The tool's link.
@@ -272,6 +326,31 @@ pub struct Expired {
     pub timed_out: bool,
 }
 
+/// The next occurrence of a schedule has come due: what becomes of it, and the one after it. Times
+/// are in milliseconds since 1970.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Occurrence {
+    /// The schedule's number.
+    pub schedule: u32,
+    /// The time of its next occurrence. If the schedule has another one, nothing happens.
+    pub due_at: u64,
+    /// The job to enqueue, if any: of this occurrence, or of the last that was missed.
+    pub run: Option<RunOfOccurrence>,
+    /// Occurrences that are missed: they get no job.
+    pub missed: u64,
+    /// The next occurrence now.
+    pub next: Option<NextOccurrence>,
+}
+
+/// The job of an occurrence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunOfOccurrence {
+    /// The time of the occurrence.
+    pub due_at: u64,
+    /// The job's id.
+    pub job: JobId,
+}
+
 impl Command {
     /// Offset of the raw batch in the encoded body of an `Enqueue` or a `Settle`: after the link, a
     /// fixed `u64`.
@@ -281,6 +360,9 @@ impl Command {
     /// Offset of the entry in the encoded body of a `Replace`: after link, request and id, each of
     /// a fixed length.
     pub const REPLACE_ENTRY_AT: u32 = 32;
+    /// Offset of the entry in the encoded body of a `PutSchedule`: after link, request and its own
+    /// length, each of a fixed length.
+    pub const SCHEDULE_ENTRY_AT: u32 = 20;
 
     /// Its kind's number in the log. Numbers are never reused.
     pub fn kind(&self) -> u8 {
@@ -305,6 +387,11 @@ impl Command {
             Command::Drain { .. } => kind::DRAIN,
             Command::SetLimit { .. } => kind::SET_LIMIT,
             Command::RemoveLimit { .. } => kind::REMOVE_LIMIT,
+            Command::PutSchedule { .. } => kind::PUT_SCHEDULE,
+            Command::RemoveSchedule { .. } => kind::REMOVE_SCHEDULE,
+            Command::PauseSchedule { .. } => kind::PAUSE_SCHEDULE,
+            Command::RunSchedule { .. } => kind::RUN_SCHEDULE,
+            Command::Occur { .. } => kind::OCCUR,
             Command::Configure { .. } => kind::CONFIGURE,
             Command::Refuse { .. } => kind::REFUSE,
             Command::DeliveryBudget { .. } => kind::DELIVERY_BUDGET,
@@ -392,6 +479,33 @@ impl Command {
                 out.u64(*request);
                 out.string(name);
             }
+            Command::PutSchedule { link, request, next, entry, schedule } => {
+                out.u64_fixed(link.0);
+                out.u64_fixed(*request);
+                out.u32_fixed(entry.len() as u32);
+                out.put_shared(entry.clone());
+                next.encode(&mut out);
+                schedule.encode(&mut out);
+            }
+            Command::RemoveSchedule { link, request, name } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                out.string(name);
+            }
+            Command::PauseSchedule { link, request, name, paused, next } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                out.string(name);
+                out.bool(*paused);
+                next.encode(&mut out);
+            }
+            Command::RunSchedule { link, request, name, job } => {
+                link.encode(&mut out);
+                out.u64(*request);
+                out.string(name);
+                job.encode(&mut out);
+            }
+            Command::Occur { occurrences } => occurrences.encode(&mut out),
             Command::Drain { link, request, draining } => {
                 link.encode(&mut out);
                 out.u64(*request);
@@ -498,6 +612,32 @@ impl Command {
                 request: r.u64()?,
                 name: r.string("name of a limit", LIMIT_NAME_BYTES_MAX)?,
             },
+            kind::PUT_SCHEDULE => {
+                let (link, request) = (LinkId(r.u64_fixed()?), r.u64_fixed()?);
+                let length = r.u32_fixed()? as usize;
+                let entry = r.take(length)?;
+                let (next, schedule) = (r.option()?, Box::new(Schedule::decode(r)?));
+                Command::PutSchedule { link, request, next, entry, schedule }
+            }
+            kind::REMOVE_SCHEDULE => Command::RemoveSchedule {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                name: r.string("name of a schedule", SCHEDULE_NAME_BYTES_MAX)?,
+            },
+            kind::PAUSE_SCHEDULE => Command::PauseSchedule {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                name: r.string("name of a schedule", SCHEDULE_NAME_BYTES_MAX)?,
+                paused: r.bool()?,
+                next: r.option()?,
+            },
+            kind::RUN_SCHEDULE => Command::RunSchedule {
+                link: LinkId::decode(r)?,
+                request: r.u64()?,
+                name: r.string("name of a schedule", SCHEDULE_NAME_BYTES_MAX)?,
+                job: JobId::decode(r)?,
+            },
+            kind::OCCUR => Command::Occur { occurrences: r.list("occurrences", usize::MAX)? },
             kind::DRAIN => {
                 Command::Drain { link: LinkId::decode(r)?, request: r.u64()?, draining: r.bool()? }
             }
@@ -550,6 +690,11 @@ mod kind {
     pub(super) const PERMIT: u8 = 21;
     pub(super) const SET_LIMIT: u8 = 22;
     pub(super) const REMOVE_LIMIT: u8 = 23;
+    pub(super) const PUT_SCHEDULE: u8 = 24;
+    pub(super) const REMOVE_SCHEDULE: u8 = 25;
+    pub(super) const PAUSE_SCHEDULE: u8 = 26;
+    pub(super) const RUN_SCHEDULE: u8 = 27;
+    pub(super) const OCCUR: u8 = 28;
 }
 
 impl Encode for Start {
@@ -611,6 +756,41 @@ impl Decode for Expired {
             restart: flags & RESTART != 0,
             timed_out: flags & TIMED_OUT != 0,
         })
+    }
+}
+
+impl Encode for Occurrence {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(u64::from(self.schedule));
+        out.u64(self.due_at);
+        self.run.encode(out);
+        out.u64(self.missed);
+        self.next.encode(out);
+    }
+}
+
+impl Decode for Occurrence {
+    fn decode(r: &mut Reader) -> Result<Occurrence, WireError> {
+        Ok(Occurrence {
+            schedule: r.u32()?,
+            due_at: r.u64()?,
+            run: r.option()?,
+            missed: r.u64()?,
+            next: r.option()?,
+        })
+    }
+}
+
+impl Encode for RunOfOccurrence {
+    fn encode(&self, out: &mut FrameWriter) {
+        out.u64(self.due_at);
+        self.job.encode(out);
+    }
+}
+
+impl Decode for RunOfOccurrence {
+    fn decode(r: &mut Reader) -> Result<RunOfOccurrence, WireError> {
+        Ok(RunOfOccurrence { due_at: r.u64()?, job: JobId::decode(r)? })
     }
 }
 

@@ -28,7 +28,7 @@ pub use clock::{
     AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
     ManualClock, Reading, next_stop,
 };
-pub use command::{Command, Expired, START_PATHS_MAX, Secret, Start};
+pub use command::{Command, Expired, Occurrence, RunOfOccurrence, START_PATHS_MAX, Secret, Start};
 pub use journal::inspect;
 pub use journal::{
     Budget, CutTail, Dropped, Journal, JournalOpenError, JournalOptions, LostPayloads, Recovered,
@@ -47,8 +47,8 @@ pub use outcome::{
 pub use payloads::{CACHE_BYTES, COPY_BYTES_MAX as CACHE_COPY_BYTES_MAX, PayloadCache};
 pub use rules::Rules;
 pub use state::{
-    Frozen, LinkUse, QueueKeys, QueueUse, Restoring, SnapshotError, State, Totals, WaitingJobs,
-    refusal_of_damaged,
+    DueSchedule, Frozen, LinkUse, QueueKeys, QueueUse, Restoring, SnapshotError, State, Totals,
+    WaitingJobs, refusal_of_damaged,
 };
 pub use store::{
     ADVANCE_MS, Opened, PAUSE_MS, PendingAnswer, Released, Replay, Store, StoreMetrics,

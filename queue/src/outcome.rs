@@ -2,7 +2,8 @@
 
 use longshore_protocol::messages::work::{
     ActionReport, Attached, CheckpointInfo, Checkpointed, Credit, DeadGroup, Enqueued, JobInfo,
-    JobTimes, PauseReport, ReplaceOutcome, RequestError, Settled, Waiting,
+    JobTimes, PauseReport, ReplaceOutcome, RequestError, RunOutcome, ScheduleOutcome, Settled,
+    Waiting,
 };
 use longshore_protocol::{
     JobChange, JobId, JobState, LinkId, Path, QueueSettings, Refusal, Revoked, Token,
@@ -48,6 +49,8 @@ pub struct Assignment {
     pub times: JobTimes,
     /// The job's entry.
     pub entry: RecordRef,
+    /// The entry is the template of a schedule: its first 16 bytes are not the job's id.
+    pub of_template: bool,
 }
 
 /// A running lease.
@@ -146,6 +149,20 @@ pub enum Reply {
         request: u64,
         /// Whether anything has changed, or why nothing was done.
         result: Result<bool, RequestError>,
+    },
+    /// To `PutSchedule`, `RemoveSchedule` and `PauseSchedule`.
+    ScheduleSet {
+        /// The client's number for its request.
+        request: u64,
+        /// The result, or why nothing was done.
+        result: Result<ScheduleOutcome, RequestError>,
+    },
+    /// To `RunSchedule`.
+    ScheduleRun {
+        /// The client's number for its request.
+        request: u64,
+        /// The result, or why nothing was done.
+        result: Result<RunOutcome, RequestError>,
     },
     /// To `Drain`.
     Drained {

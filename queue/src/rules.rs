@@ -7,7 +7,8 @@
 
 use longshore_protocol::limits::{
     BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
-    CREDITS_MAX, LIMITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
+    CREDITS_MAX, LIMITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SCHEDULES_MAX, SUBSCRIPTIONS_MAX,
+    TOKENS_MAX,
 };
 use longshore_protocol::{
     Backoff, Decode, Encode, FrameWriter, Idempotency, JobOptions, QueueSettings, Reader, WireError,
@@ -70,6 +71,8 @@ rules! {
     limit_keys = 1_000_000;
     /// Most limits; one more is refused.
     limits = LIMITS_MAX as u64;
+    /// Most schedules; one more is refused.
+    schedules = SCHEDULES_MAX as u64;
     /// Most subscriptions on one link; one more is refused.
     subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.

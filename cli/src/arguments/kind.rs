@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    Command, DeadAction, Directory, DirectoryAction, LimitAction, Publisher, PublisherAction,
-    QueueAction, Resolver, ResolverAction, Value, ValueAction, Workers, WorkersAction,
+    Command, CronAction, DeadAction, Directory, DirectoryAction, LimitAction, Publisher,
+    PublisherAction, QueueAction, Resolver, ResolverAction, Value, ValueAction, Workers,
+    WorkersAction,
 };
 
 /// The default timeout of a query. Publishers that do not answer are reported after 15 s.
@@ -93,6 +94,10 @@ impl Command {
             Command::Limit(limit) => match limit.action {
                 LimitAction::Ls => Query,
                 LimitAction::Set(_) | LimitAction::Rm { .. } => Act,
+            },
+            Command::Cron(cron) => match cron.action {
+                CronAction::Ls | CronAction::Next { .. } => Query,
+                _ => Act,
             },
             Command::Workers(Workers { action }) => match action {
                 WorkersAction::Ls { .. } => Query,

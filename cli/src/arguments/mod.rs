@@ -6,6 +6,7 @@ mod act;
 mod bench;
 mod cert;
 mod context;
+mod cron;
 #[cfg_attr(not(feature = "demo"), allow(dead_code, reason = "the command reports its absence"))]
 mod demo;
 mod directory;
@@ -49,6 +50,7 @@ pub(crate) use bench::{
 };
 pub(crate) use cert::{Cert, CertAction, IssueCertificate};
 pub(crate) use context::{ContextAction, ContextCommand};
+pub(crate) use cron::{AddSchedule, Cron, CronAction, OfSchedule};
 pub(crate) use demo::{Demo, DemoWorker};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
 pub(crate) use enqueue::Enqueue;
@@ -201,6 +203,8 @@ pub(crate) enum Command {
     Queue(Queue),
     /// Limit the jobs that run at once, or start in a time
     Limit(Limit),
+    /// Enqueue jobs by a calendar, or at a fixed distance
+    Cron(Cron),
     /// Stop deliveries of queues; new jobs are accepted and running jobs continue
     Pause(Pause),
     /// Resume deliveries of paused queues
@@ -322,6 +326,16 @@ mod tests {
             "longshore limit set api /a/** --scope key --rate 100/s --burst 20 --concurrency 2",
             "longshore limit rm smtp",
             "longshore enqueue /jobs text --limit-key acme --cost 5",
+            "longshore cron ls --json",
+            "longshore cron add nightly /reports all --cron 30.3.*.*.* --zone Europe/Berlin",
+            "longshore cron add poll /poll --every 5m --jitter 30s --overlap allow --missed all",
+            "longshore cron add once /poll --every 1d --start 2026-12-01T00:00:00Z --version 3",
+            "longshore cron add --file schedules.toml --prune shop- --dry-run",
+            "longshore cron rm nightly --dry-run",
+            "longshore cron pause nightly",
+            "longshore cron resume nightly",
+            "longshore cron run nightly --json",
+            "longshore cron next nightly --count 3",
             "longshore publisher run --default / --home /shop=pa --home /tenants/*=pa,pb",
             "longshore bench e2e --jobs 500000 --size 256 --json",
             "longshore bench e2e --order-keys 10000 --limit-keys 10000 --fair-keys 100",
@@ -394,6 +408,15 @@ mod tests {
             "longshore enqueue /jobs --lines --idempotency-key order-42",
             "longshore enqueue /jobs text --unique-until start",
             "longshore enqueue /jobs text --cost 1001",
+            "longshore cron add nightly /reports",
+            "longshore cron add nightly /reports --cron a --every 5m",
+            "longshore cron add nightly /reports --every 5m --zone UTC",
+            "longshore cron add nightly /reports --every 5m --overlap wait",
+            "longshore cron add nightly /reports --file a.toml",
+            "longshore cron add --file a.toml --version 3",
+            "longshore cron add nightly /reports --every 5m --prune a",
+            "longshore cron next nightly --count 0",
+            "longshore cron next nightly --count 101",
             "longshore limit set smtp /mail",
             "longshore limit set smtp /mail --burst 3 --concurrency 1",
             "longshore limit set smtp /mail --rate 100",

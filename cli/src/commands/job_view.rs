@@ -50,6 +50,7 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     if let Some(error) = last_error(job) {
         put("error", json!({ "kind": error.kind, "message": error.message }));
     }
+    put("schedule", json!(job.schedule));
     put("replaces", json!(job.replaces.map(|id| id.to_string())));
     put("progress", job.progress.as_ref().map_or(Value::Null, progress_json));
     if !job.attempts.is_empty() {
@@ -278,6 +279,9 @@ pub(super) fn print(
     }
     if let Some(progress) = &job.progress {
         line("progress", shown_progress(progress))?;
+    }
+    if let Some(schedule) = &job.schedule {
+        line("schedule", schedule.clone())?;
     }
     if let Some(replaces) = job.replaces {
         line("replaces", replaces.to_string())?;

@@ -9,6 +9,7 @@ mod cert;
 pub(crate) mod check;
 mod config;
 mod contexts;
+mod cron;
 mod dead;
 #[cfg(feature = "demo")]
 mod demo;
@@ -298,6 +299,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Resume(arguments) => pause::resume(arguments, context).await,
         Command::Queue(arguments) => queue::run(arguments, context).await,
         Command::Limit(arguments) => limit::run(arguments, context).await,
+        Command::Cron(arguments) => cron::run(arguments, context).await,
         Command::Tail(arguments) => tail::run(arguments, context).await,
         Command::Value(arguments::Value { action }) => match action {
             ValueAction::Publish(arguments) => publish::run(arguments, context).await,

@@ -419,6 +419,7 @@ mod tests {
             headers: None,
             result: None,
             options: None,
+            schedule: None,
         }
     }
 }

@@ -34,6 +34,7 @@ mod operator_actions;
 mod queries;
 mod reload;
 mod replica_faults;
+mod schedules;
 mod service_manager;
 mod stopped_subscribers;
 mod terminals;

@@ -6,5 +6,6 @@ mod handlers;
 mod kinds;
 mod mistakes;
 mod names;
+mod schedules;
 mod testing;
 mod torture;

@@ -8,15 +8,15 @@ use longshore_resolver::Publication;
 
 /// The home of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Home {
-    pub(super) publisher: PublisherId,
+pub(crate) struct Home {
+    pub(crate) publisher: PublisherId,
     /// It was declared; otherwise it is the path's only publisher.
     pub(super) is_declared: bool,
 }
 
 /// Why none of a path's publishers is its home.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Homeless {
+pub(crate) enum Homeless {
     /// Its publishers declare this one, which does not publish it at present.
     Away(Arc<str>),
     /// It has several publishers, and none of them declares a home.
@@ -27,7 +27,7 @@ pub(super) enum Homeless {
 
 /// The home of a path with these publishers, and these of the default above: the one that its
 /// publishers declare, or its only one.
-pub(super) fn home_of(
+pub(crate) fn home_of(
     path: &Path,
     publishers: &[&Publication],
     fallback: &[&Publication],

@@ -17,7 +17,7 @@ mod action;
 mod answers;
 mod batch;
 mod finish;
-mod home;
+pub(crate) mod home;
 mod ids;
 mod limits;
 mod links;
@@ -30,7 +30,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod timers;
-mod validate;
+pub(crate) mod validate;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

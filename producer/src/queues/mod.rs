@@ -4,7 +4,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | [`client`], [`options`], [`answers`], [`job_locator`] | the client, its read-only requests, and its results |
-//! | [`actions`], [`queue_control`], [`dead_letters`], [`workers`] | requests that change something |
+//! | [`actions`], [`queue_control`], [`dead_letters`], [`schedules`], [`workers`] | requests that change something |
 //! | [`job_pages`], [`feed`], [`wait`] | listings, changes, and the ends of jobs |
 //! | [`requester`], [`tool_link`], [`retry`] | sends a request to a publisher, over reconnects |
 
@@ -19,6 +19,7 @@ mod options;
 mod queue_control;
 mod requester;
 mod retry;
+mod schedules;
 mod tool_link;
 mod wait;
 mod workers;
@@ -35,5 +36,6 @@ pub use job_pages::{JobPage, JobPages};
 pub use options::QueuesBuilder;
 pub(crate) use requester::{PatientError, PatientRequest, Target};
 pub(crate) use retry::deadline_after;
+pub use schedules::ScheduleError;
 pub(crate) use wait::output;
 pub use wait::{JobEnd, WaitError};

@@ -63,9 +63,12 @@ pub(crate) enum PatientError {
 }
 
 /// True if a request may be sent again after a lost answer. Actions check the state that they
-/// expect; but a revived job may have died again meanwhile.
+/// expect; but a revived job may have died again meanwhile, and each run of a schedule is a job.
 fn repeatable(request: &Request) -> bool {
-    !matches!(request, Request::Act { action: Action::Revive, dry_run: false, .. })
+    !matches!(
+        request,
+        Request::Act { action: Action::Revive, dry_run: false, .. } | Request::RunSchedule { .. }
+    )
 }
 
 /// The publishers that could hold jobs of some queues.

@@ -22,7 +22,7 @@ impl Owner {
         self.store.restart_leases(now);
         loop {
             let appended = self.store.appended();
-            let next_ms = self.store.advance(now)?;
+            let next_ms = self.advance(now)?;
             let acted = self.store.appended() > appended;
             let Some(stop) = next_stop(now.mono_ms, to_ms, next_ms, acted) else { break };
             self.clock.move_by(stop - now.mono_ms);

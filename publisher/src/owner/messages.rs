@@ -229,7 +229,7 @@ impl Owner {
     }
 
     /// Submits a command; returns the paths of the queues that it created.
-    fn submit_and_list_new_queues(
+    pub(super) fn submit_and_list_new_queues(
         &mut self,
         now: Now,
         command: Command,

@@ -118,6 +118,11 @@ impl Owner {
                 // while a worker waits for it counts as damage.
                 self.store.submit(now, Command::Damaged { token: assigned.token })?;
             }
+            if assigned.of_template
+                && let Some(template) = entry.take()
+            {
+                *entry = StoreEntries(&self.store).with_id(assigned, &template);
+            }
             if entry.is_none() {
                 self.router.unsent.push(*assigned);
             }
@@ -130,9 +135,20 @@ impl Owner {
 /// The router's view of the store.
 struct StoreEntries<'a>(&'a Store);
 
+impl StoreEntries<'_> {
+    /// The template of a schedule as the entry of a job that it made; none once the job's lease
+    /// has ended.
+    fn with_id(&self, assigned: &Assignment, template: &Bytes) -> Option<Bytes> {
+        let id = self.0.state().job_of(assigned.token)?;
+        let rest = template.get(id.0.len()..)?;
+        Some([&id.0, rest].concat().into())
+    }
+}
+
 impl EntrySource for StoreEntries<'_> {
     fn cached(&self, assigned: &Assignment) -> Option<Bytes> {
-        self.0.payload(assigned.entry)
+        let entry = self.0.payload(assigned.entry)?;
+        if assigned.of_template { self.with_id(assigned, &entry) } else { Some(entry) }
     }
 
     fn is_still_leased_to(&self, assigned: &Assignment) -> bool {
@@ -170,6 +186,12 @@ fn message_of(reply: Reply) -> FromPublisher {
         }
         Reply::LimitSet { request, result } => {
             FromPublisher::Answer { id: request, answer: result.map(Answer::LimitSet) }
+        }
+        Reply::ScheduleSet { request, result } => {
+            FromPublisher::Answer { id: request, answer: result.map(Answer::ScheduleSet) }
+        }
+        Reply::ScheduleRun { request, result } => {
+            FromPublisher::Answer { id: request, answer: result.map(Answer::ScheduleRun) }
         }
         Reply::Drained { request, result } => {
             FromPublisher::Answer { id: request, answer: result.map(|()| Answer::Done) }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use longshore_access::{Action, Rights};
+use longshore_protocol::limits::OCCURRENCES_MAX;
 use longshore_protocol::messages::work::{
     Answer, FromPublisher, PublisherStatus, ReplaceOutcome, Request, RequestError, Room,
 };
@@ -12,6 +13,7 @@ use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLeve
 use tracing::debug;
 
 use super::Owner;
+use super::schedules::preview;
 use crate::audited;
 use crate::cold::{ColdAnswer, LoadedAnswer};
 use crate::completion_waiters::{LookupOutcome, TooManyWaiters};
@@ -36,7 +38,7 @@ impl Owner {
                 return Ok(());
             }
         };
-        if self.is_limit_of_others(&rights, &request) {
+        if self.is_of_others(&rights, &request) {
             let what = audited::name_of(&request);
             self.log_denied(link, Action::Act, what, || audited::target_of(&request));
             self.answer(link, id, Err(RequestError::Forbidden));
@@ -90,6 +92,34 @@ impl Owner {
                 self.operator_log.limit_removed(&name);
                 Command::RemoveLimit { link, request: id, name }
             }
+            Request::PutSchedule { schedule, entry } => {
+                self.operator_log.schedule(&schedule);
+                return self.put_schedule(now, (link, id), schedule, entry);
+            }
+            Request::RemoveSchedule { name } => {
+                self.operator_log.schedule_removed(&name);
+                Command::RemoveSchedule { link, request: id, name }
+            }
+            Request::PauseSchedule { name, paused } => {
+                self.operator_log.schedule_paused(&name, paused);
+                self.pause_schedule(now, (link, id), name, paused)?
+            }
+            Request::RunSchedule { name } => {
+                self.operator_log.schedule_run(&name);
+                let job = JobId::new_v7(now.wall_ms, rand::random());
+                Command::RunSchedule { link, request: id, name, job }
+            }
+            // A function of the request alone.
+            Request::PreviewSchedule { count, .. } if count as usize > OCCURRENCES_MAX => {
+                self.answer(link, id, Err(RequestError::OverLimit));
+                return Ok(());
+            }
+            Request::PreviewSchedule { schedule, created_at, after, count } => {
+                let now = after.unwrap_or(now.wall_ms);
+                let occurrences = preview(&schedule, created_at.unwrap_or(now), now, count);
+                self.answer(link, id, Ok(Answer::Occurrences(occurrences)));
+                return Ok(());
+            }
             Request::Configure { path, changes, reset } => {
                 self.operator_log.settings(&path, &changes, reset);
                 return self.configure(now, (link, id), path, (changes, reset));
@@ -142,8 +172,19 @@ impl Owner {
         Ok(())
     }
 
-    /// Whether a request changes a limit of queues on which the client may not act.
-    fn is_limit_of_others(&self, rights: &Rights, request: &Request) -> bool {
+    /// Whether a request changes a limit or a schedule of queues on which the client may not act.
+    fn is_of_others(&self, rights: &Rights, request: &Request) -> bool {
+        let schedule = match request {
+            Request::PutSchedule { schedule, .. } => Some(&schedule.name),
+            Request::RemoveSchedule { name }
+            | Request::PauseSchedule { name, .. }
+            | Request::RunSchedule { name } => Some(name),
+            _ => None,
+        };
+        if let Some(name) = schedule {
+            let known = self.store.state().schedule(name);
+            return known.is_some_and(|known| !rights.may(Action::Act, &known.schedule.path));
+        }
         let name = match request {
             Request::SetLimit { limit } => &limit.name,
             Request::RemoveLimit { name } => name,

@@ -15,5 +15,6 @@ mod pem;
 mod permissions;
 mod quotas;
 mod refused_batches;
+mod schedules;
 mod terms;
 mod values;

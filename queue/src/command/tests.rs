@@ -4,13 +4,13 @@ use bytes::Bytes;
 use longshore_protocol::messages::work::{
     BatchBuilder, Filter, NewSettle, SettleBatchBuilder, Sources,
 };
-use longshore_protocol::{JobId, JobRate, JobState, LimitScope, NewJob};
+use longshore_protocol::{JobId, JobRate, JobState, LimitScope, Missed, NewJob, Overlap, Timing};
 use proptest::prelude::*;
 
 use super::*;
 
 /// The highest kind of a command.
-const KIND_MAX: u8 = 23;
+const KIND_MAX: u8 = 28;
 
 fn whole(command: &Command) -> Bytes {
     let (head, raw) = command.encode();
@@ -59,7 +59,7 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
                 defaults: vec![path("/jobs"), path("/")],
             }),
             1,
-            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e80c2d72f80d0acf30ea08d06a08d0680808080028080808001c0843dc0843dc0843d800280088008808004808004808080088080408080044080804020904e40a08d064080201e03808080801080dddb0180dddb0180b8992919b0ea0180dddb0180b89929a08d0680e0e2f739050101022f7102052f6a6f6273012f",
+            "1111111111111111111111111111111102222222222222222222222222222222225e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e80c2d72f80d0acf30ea08d06a08d0680808080028080808001c0843dc0843dc0843d8002a09c0180088008808004808004808080088080408080044080804020904e40a08d064080201e03808080801080dddb0180dddb0180b8992919b0ea0180dddb0180b89929a08d0680e0e2f739050101022f7102052f6a6f6273012f",
         ),
         (
             Command::LinkUp {
@@ -188,6 +188,72 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
             Command::RemoveLimit { link, request: 4, name: "smtp".to_owned() },
             23,
             "ac020404736d7470",
+        ),
+        (
+            Command::PutSchedule {
+                link,
+                request: 4,
+                next: Some(NextOccurrence { due_at: 300, fires_at: 301 }),
+                entry: Bytes::from_static(b"entry"),
+                schedule: Box::new(Schedule {
+                    name: "nightly".to_owned(),
+                    path: path("/q"),
+                    timing: Timing::Cron {
+                        expression: "30 3 * * *".to_owned(),
+                        zone: "Europe/Berlin".to_owned(),
+                    },
+                    starts_at: Some(1),
+                    ends_at: None,
+                    jitter_ms: 60_000,
+                    missed: Missed::None,
+                    overlap: Overlap::Buffer,
+                    version: Some(7),
+                }),
+            },
+            24,
+            "2c01000000000000040000000000000005000000656e74727901ac02ad02076e696768746c79022f71000a33302033202a202a202a0d4575726f70652f4265726c696e010100e0d40302020107",
+        ),
+        (
+            Command::RemoveSchedule { link, request: 4, name: "nightly".to_owned() },
+            25,
+            "ac0204076e696768746c79",
+        ),
+        (
+            Command::PauseSchedule {
+                link,
+                request: 4,
+                name: "nightly".to_owned(),
+                paused: false,
+                next: Some(NextOccurrence { due_at: 300, fires_at: 300 }),
+            },
+            26,
+            "ac0204076e696768746c790001ac02ac02",
+        ),
+        (
+            Command::RunSchedule {
+                link,
+                request: 4,
+                name: "nightly".to_owned(),
+                job: JobId([0xcd; 16]),
+            },
+            27,
+            "ac0204076e696768746c79cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+        ),
+        (
+            Command::Occur {
+                occurrences: vec![
+                    Occurrence {
+                        schedule: 3,
+                        due_at: 300,
+                        run: Some(RunOfOccurrence { due_at: 301, job: JobId([0xcd; 16]) }),
+                        missed: 2,
+                        next: Some(NextOccurrence { due_at: 302, fires_at: 303 }),
+                    },
+                    Occurrence { schedule: 4, due_at: 1, run: None, missed: 0, next: None },
+                ],
+            },
+            28,
+            "0203ac0201ad02cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd0201ae02af020401000000",
         ),
         (Command::DeliveryBudget { budget: 0 }, 19, "00"),
         (Command::DeliveryBudget { budget: u64::MAX }, 19, "ffffffffffffffffff01"),

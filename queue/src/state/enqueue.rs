@@ -175,10 +175,25 @@ impl State {
         out: &mut Outcomes,
     ) -> EnqueueOutcome {
         let path = &batch.paths[entry.path];
-        let mut head = match entry.head {
+        let head = match entry.head {
             Ok(head) => head,
             Err(error) => return EnqueueOutcome::Refused(refusal_of_damaged(path, &error)),
         };
+        let at = Command::BATCH_AT + entry.at;
+        let record = RecordRef { index: self.index, at, length: entry.length };
+        self.enqueue_job(path, head, record, &mut destinations[entry.path], out)
+    }
+
+    /// Enqueues one job, whose entry is at `entry`.
+    #[inline]
+    pub(super) fn enqueue_job(
+        &mut self,
+        path: &Path,
+        mut head: EntryHead,
+        entry: RecordRef,
+        destination: &mut Destination,
+        out: &mut Outcomes,
+    ) -> EnqueueOutcome {
         if let Some(slot) = self.rows.find(&head.id) {
             return same_id(&head, (self.rows[slot].crc, self.rows[slot].payload_len()));
         }
@@ -190,7 +205,6 @@ impl State {
         if let UniqueUse::Held(answer) = unique {
             return answer;
         }
-        let destination = &mut destinations[entry.path];
         let fits = in_place(unique, self.admit(*destination, 0, 0, 0));
         let found = (key, unique);
         if let Err(refusal) = fits.and_then(|()| self.admit_keys(path, &head, found)) {
@@ -208,8 +222,6 @@ impl State {
                 queue
             }
         };
-        let at = Command::BATCH_AT + entry.at;
-        let entry = RecordRef { index: self.index, at, length: entry.length };
         if let Some(idempotency) = head.idempotency() {
             self.hold_key(queue, idempotency, head.id, payload_of(&head));
         }
@@ -361,7 +373,7 @@ impl State {
         }
     }
 
-    fn destination(&self, path: &Path) -> Destination {
+    pub(super) fn destination(&self, path: &Path) -> Destination {
         let destination = self.destination_if_open(path);
         let is_closed = match destination {
             Destination::Closed(_) => false,

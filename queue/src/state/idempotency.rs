@@ -112,6 +112,8 @@ pub struct QueueKeys<'a> {
     pub keys: u64,
     /// Jobs with an order key, a fair key, a limit key, a cost or a unique key that have not ended.
     pub jobs: u64,
+    /// Schedules.
+    pub schedules: u64,
     /// When the last of them ends, in milliseconds since 1970.
     pub last_end: u64,
 }
@@ -159,7 +161,7 @@ impl State {
         let ends = held.chain(uniques.map(|(_, key)| (key.queue, key.ends_at)));
         for (queue, ends_at) in ends.filter(|(_, ends_at)| *ends_at > wall_ms) {
             let path = &self.queues[queue as usize].path;
-            let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
+            let none = QueueKeys { path, keys: 0, jobs: 0, schedules: 0, last_end: 0 };
             let of_queue = queues.entry(queue).or_insert(none);
             of_queue.keys += 1;
             of_queue.last_end = of_queue.last_end.max(ends_at);
@@ -174,9 +176,14 @@ impl State {
                     continue;
                 }
                 let path = &self.queues[row.queue as usize].path;
-                let none = QueueKeys { path, keys: 0, jobs: 0, last_end: 0 };
+                let none = QueueKeys { path, keys: 0, jobs: 0, schedules: 0, last_end: 0 };
                 queues.entry(row.queue).or_insert(none).jobs += 1;
             }
+        }
+        for (_, entry) in self.schedules.table.iter() {
+            let path = &self.queues[entry.queue as usize].path;
+            let none = QueueKeys { path, keys: 0, jobs: 0, schedules: 0, last_end: 0 };
+            queues.entry(entry.queue).or_insert(none).schedules += 1;
         }
         queues.into_values().collect()
     }

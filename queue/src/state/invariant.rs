@@ -39,6 +39,7 @@ impl State {
         self.check_orders()?;
         self.check_uniques()?;
         self.check_limits()?;
+        self.check_schedules()?;
         self.check_groups()
     }
 

@@ -12,6 +12,7 @@ use super::history::Attempt;
 use super::profile::Profile;
 use super::queue::Queue;
 use super::row::Row;
+use super::schedule::SCHEDULE_BYTES;
 use super::session::Session;
 use super::transition::SideRow;
 
@@ -60,7 +61,8 @@ impl State {
             + self.uniques.bytes()
             + self.orders.bytes()
             + self.shares.table.len() as u64 * SHARE_BYTES
-            + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES;
+            + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES
+            + self.schedules.len() * SCHEDULE_BYTES;
         bytes as u64 + items + keys + self.sessions.answer_bytes
     }
 }

@@ -16,6 +16,7 @@
 //!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 //! - How many run, and start in a period, may be limited: [`limit`].
+//! - Schedules enqueue jobs by themselves: [`schedule`].
 
 mod act;
 mod age_cursor;
@@ -55,6 +56,7 @@ mod retention;
 mod row;
 mod rows;
 mod rules;
+mod schedule;
 mod session;
 mod settings;
 mod settle;
@@ -78,6 +80,7 @@ use longshore_protocol::{LinkId, Path};
 pub use enqueue::refusal_of_damaged;
 pub use idempotency::QueueKeys;
 pub use read::{LinkUse, QueueUse, Totals, WaitingJobs};
+pub use schedule::DueSchedule;
 pub use snapshot::{Frozen, Restoring, SnapshotError};
 
 use self::dead_letters::DeadLetters;
@@ -92,6 +95,7 @@ use self::pause::Patterns;
 use self::profile::Profiles;
 use self::queue::Queue;
 use self::rows::Rows;
+use self::schedule::Schedules;
 use self::session::Sessions;
 use self::slab::Slab;
 use self::timers::Timers;
@@ -133,6 +137,7 @@ pub struct State {
     shares: Shares,
     uniques: Uniques,
     limits: Limits,
+    schedules: Schedules,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -183,6 +188,7 @@ impl State {
             shares: Shares::default(),
             uniques: Uniques::default(),
             limits: Limits::new(),
+            schedules: Schedules::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
@@ -238,6 +244,19 @@ impl State {
             Command::RemoveLimit { link, request, name } => {
                 self.apply_remove_limit(*link, *request, name, out);
             }
+            Command::PutSchedule { link, request, next, entry, schedule } => {
+                self.apply_put_schedule((*link, *request), schedule, entry, *next, out);
+            }
+            Command::RemoveSchedule { link, request, name } => {
+                self.apply_remove_schedule((*link, *request), name, out);
+            }
+            Command::PauseSchedule { link, request, name, paused, next } => {
+                self.apply_pause_schedule((*link, *request), name, *paused, *next, out);
+            }
+            Command::RunSchedule { link, request, name, job } => {
+                self.apply_run_schedule((*link, *request), name, *job, out);
+            }
+            Command::Occur { occurrences } => self.apply_occurrences(occurrences, out),
             Command::Drain { link, request, draining } => {
                 self.draining = *draining;
                 out.replies.push((*link, Reply::Drained { request: *request, result: Ok(()) }));

@@ -260,6 +260,11 @@ impl State {
         })
     }
 
+    /// The job that has that lease.
+    pub fn job_of(&self, token: Token) -> Option<JobId> {
+        self.rows.find_token(token).map(|slot| self.rows[slot].id)
+    }
+
     /// True while the link is up.
     pub fn is_up(&self, link: LinkId) -> bool {
         self.links.contains_key(&link)
@@ -386,6 +391,7 @@ impl State {
             blocked: self.blocked_by(slot),
             death: self.death_of(row),
             error: None,
+            schedule: self.template_of(slot).map(|template| template.name.clone()),
             replaces: side.and_then(|side| side.replaces),
             progress: None,
             attempts,
@@ -398,7 +404,7 @@ impl State {
         };
         Some(JobView {
             info,
-            entry: row.entry,
+            entry: self.location_of(slot),
             error: side.and_then(SideRow::error),
             result: side.and_then(|side| side.result),
             attempt_errors,

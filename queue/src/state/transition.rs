@@ -27,6 +27,9 @@ pub(super) struct SideRow {
     /// When it expires (wall) if no attempt was made by then.
     pub(super) expires_at: Option<u64>,
     pub(super) unique: Option<UniqueOfJob>,
+    /// The template of the schedule that made it. Its row's entry is only its place in the order
+    /// of enqueuing.
+    pub(super) template: Option<u32>,
 }
 
 impl State {
@@ -119,6 +122,9 @@ impl State {
             self.release_keys(keys);
         }
         if side != NONE {
+            if let Some(template) = self.sides[side].template {
+                self.schedules.templates.release(template);
+            }
             self.remove_side(side);
         }
         self.rows.remove(slot);
@@ -147,8 +153,10 @@ impl State {
 
         let side = self.rows[slot].side;
         let checkpoints = if side == NONE { 0 } else { self.restart_checkpoints(side) };
+        let mut entry = self.rows[slot].entry;
         if side != NONE {
             self.start_unique(slot);
+            entry = self.location_of(slot);
         }
         let q = &mut self.queues[queue as usize];
         let row = &mut self.rows[slot];
@@ -177,7 +185,8 @@ impl State {
             run_timeout_ms,
             checkpoints,
             times: JobTimes { enqueued_at, scheduled_at, waited_ms },
-            entry: row.entry,
+            entry,
+            of_template: entry != row.entry,
         });
         q.running.push_back(&mut self.rows, Links::Queue, slot);
         let session = &mut self.sessions.table[session];

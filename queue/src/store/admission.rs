@@ -6,8 +6,8 @@ use std::collections::HashSet;
 
 use longshore_protocol::limits::SMALL_BYTES_MAX;
 use longshore_protocol::messages::work::{
-    Checkpointed, EnqueueBatch, Enqueued, NewSettle, ReplaceOutcome, RequestError, Selection,
-    SettleBatch, SettleBatchBuilder, SettleItem, Settled, Verdict,
+    Checkpointed, EnqueueBatch, Enqueued, NewSettle, ReplaceOutcome, RequestError, RunOutcome,
+    Selection, SettleBatch, SettleBatchBuilder, SettleItem, Settled, Verdict,
 };
 use longshore_protocol::{BatchRefusal, CheckpointOutcome, LinkId, Refusal, Runs, SettleOutcome};
 
@@ -46,6 +46,12 @@ pub(super) fn admit(
             None => Admission::Log,
         };
     }
+    if let Command::RunSchedule { link, request, .. } = command
+        && let Some(refusal) = refusal(bytes, state, budget, memory_max)
+    {
+        let result = Ok(RunOutcome::Refused(refusal));
+        return Admission::Answer(*link, Reply::ScheduleRun { request: *request, result });
+    }
     if bytes <= budget.headroom() {
         return Admission::Log;
     }
@@ -70,6 +76,9 @@ pub(super) fn admit(
         Command::Replace { link, request, .. } => {
             (link, Reply::Replaced { request, outcome: ReplaceOutcome::NoSpace })
         }
+        Command::PutSchedule { link, request, .. } => {
+            (link, Reply::ScheduleSet { request, result: Err(RequestError::NoSpace) })
+        }
         _ if budget.fits_small(bytes) => return Admission::Log,
         Command::Act { link, request, selection: Selection::Ids(_), .. } => {
             (link, Reply::ActRefused { request, error: RequestError::NoSpace })
@@ -79,6 +88,9 @@ pub(super) fn admit(
         }
         Command::SetLimit { link, request, .. } => {
             (link, Reply::LimitSet { request, result: Err(RequestError::NoSpace) })
+        }
+        Command::PauseSchedule { link, request, paused: true, .. } => {
+            (link, Reply::ScheduleSet { request, result: Err(RequestError::NoSpace) })
         }
         Command::Drain { link, request, draining: true } => {
             (link, Reply::Drained { request, result: Err(RequestError::NoSpace) })

@@ -46,6 +46,8 @@ pub const ADVANCE_MS: u64 = 250;
 /// If a publisher with leases gets no call for longer than this, in milliseconds, it was paused:
 /// the leases get their full length again.
 pub const PAUSE_MS: u64 = 1_000;
+/// Room that a command with occurrences needs.
+const OCCURRENCES_BYTES: u64 = 64 * 1024;
 /// Bytes of every entry beside its payload: id, flags, checksum, lengths.
 const ENTRY_BYTES: u64 = 24;
 
@@ -279,6 +281,11 @@ impl<L: Log> Store<L> {
                 self.cache.insert(index, Command::REPLACE_ENTRY_AT, &entry);
                 self.count_entries(entry.len(), 1);
             }
+            Command::PutSchedule { entry, .. } => {
+                // The first job may come at once; later ones read it from the disk.
+                let entry = Bytes::copy_from_slice(entry);
+                self.cache.insert(index, Command::SCHEDULE_ENTRY_AT, &entry);
+            }
             _ => {}
         }
         self.state.apply(index, now, &command, &mut self.pending.outcomes);
@@ -444,6 +451,15 @@ impl<L: Log> Store<L> {
     pub fn refusal_of(&self, batch: &EnqueueBatch) -> Option<Refusal> {
         let bytes = admission::bytes_of(batch);
         admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)
+    }
+
+    /// Whether it takes jobs of schedules: it has room for jobs, and does not drain. Otherwise their
+    /// occurrences wait, as if the publisher were down.
+    pub fn takes_occurrences(&self) -> bool {
+        let budget = self.budget();
+        !self.state.is_draining()
+            && admission::refusal(OCCURRENCES_BYTES, &self.state, &budget, self.memory_max)
+                .is_none()
     }
 
     /// What the disk still has room for. Cheap: lets callers skip enqueues that would be refused.

@@ -1,7 +1,11 @@
 //! Queries of the applied state.
 
-use longshore_protocol::limits::{BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX};
-use longshore_protocol::messages::work::{Answer, JobsQuery, Request, RequestError, Selection};
+use longshore_protocol::limits::{
+    BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX, PAGE_SCHEDULES_MAX,
+};
+use longshore_protocol::messages::work::{
+    Answer, JobsQuery, Request, RequestError, ScheduleInfo, SchedulesPage, Selection,
+};
 use longshore_protocol::{LinkId, PathSet};
 
 use super::PendingAnswer;
@@ -30,6 +34,20 @@ pub(super) fn answer(
                 .limits()
                 .filter(|limit| within.is_none_or(|within| within.covers(&limit.pattern)));
             PendingAnswer::Ready(Answer::Limits(limits.cloned().collect()))
+        }
+        Request::Schedules { limit, .. } if limit as usize > PAGE_SCHEDULES_MAX => {
+            PendingAnswer::Refused(RequestError::OverLimit)
+        }
+        Request::Schedules { name: Some(name), .. } => {
+            let sees = |known: &ScheduleInfo| {
+                within.is_none_or(|within| within.contains(&known.schedule.path))
+            };
+            let schedules = state.schedule(&name).into_iter().filter(sees).collect();
+            PendingAnswer::Ready(Answer::Schedules(SchedulesPage { schedules, more: false }))
+        }
+        Request::Schedules { name: None, after, limit } => {
+            let page = state.schedules_page(&after, limit as usize, within);
+            PendingAnswer::Ready(Answer::Schedules(page))
         }
         Request::Queues { pattern } => {
             PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, within, now)))

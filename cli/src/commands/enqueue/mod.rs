@@ -1,7 +1,7 @@
 //! `longshore enqueue`: enqueues jobs, and reports which were acknowledged, refused or left
 //! unknown.
 
-mod jsonl;
+pub(in crate::commands) mod jsonl;
 mod ranges;
 pub(in crate::commands) mod source;
 mod tally;

@@ -1,13 +1,14 @@
 //! A logged command as JSON.
 
-use longshore::journal::Command;
+use longshore::journal::{Command, Occurrence};
 use longshore::protocol::PathSet;
 use longshore::protocol::messages::work::{
-    BatchEntry, EnqueueBatch, SettleBatch, SettleItem, Span, Verdict,
+    BatchEntry, EnqueueBatch, NextOccurrence, SettleBatch, SettleItem, Span, Verdict,
 };
 use longshore::{Glob, Path};
 use serde_json::{Value, json};
 
+use super::super::cron::declared_json;
 use super::super::limit::limit_json;
 use super::super::queue::settings_json;
 use crate::output::bytes_json;
@@ -111,6 +112,41 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
         Command::RemoveLimit { link, request, name } => {
             ("remove_limit", json!({ "link": link.0, "request": request, "name": name }))
         }
+        Command::PutSchedule { link, request, next, entry, schedule } => (
+            "put_schedule",
+            json!({
+                "link": link.0, "request": request, "schedule": declared_json(schedule),
+                "entry_bytes": entry.len(), "next": next.map(next_json),
+            }),
+        ),
+        Command::RemoveSchedule { link, request, name } => {
+            ("remove_schedule", json!({ "link": link.0, "request": request, "name": name }))
+        }
+        Command::PauseSchedule { link, request, name, paused, next } => (
+            "pause_schedule",
+            json!({
+                "link": link.0, "request": request, "name": name, "paused": paused,
+                "next": next.map(next_json),
+            }),
+        ),
+        Command::RunSchedule { link, request, name, job } => (
+            "run_schedule",
+            json!({
+                "link": link.0, "request": request, "name": name, "job": job.to_string(),
+            }),
+        ),
+        Command::Occur { occurrences } => {
+            let one = |occurrence: &Occurrence| {
+                json!({
+                    "schedule": occurrence.schedule, "due_at": occurrence.due_at,
+                    "run": occurrence.run.map(|run| json!({
+                        "due_at": run.due_at, "job": run.job.to_string(),
+                    })),
+                    "missed": occurrence.missed, "next": occurrence.next.map(next_json),
+                })
+            };
+            ("occur", json!({ "occurrences": occurrences.iter().map(one).collect::<Vec<_>>() }))
+        }
         Command::Drain { link, request, draining } => {
             ("drain", json!({ "link": link.0, "request": request, "draining": draining }))
         }
@@ -204,4 +240,8 @@ fn texts(paths: &[Path]) -> Vec<&str> {
 /// Debug form of values without a text form.
 fn debug(value: &impl std::fmt::Debug) -> String {
     format!("{value:?}")
+}
+
+fn next_json(next: NextOccurrence) -> Value {
+    json!({ "due_at": next.due_at, "fires_at": next.fires_at })
 }

@@ -3,6 +3,7 @@
 use super::feed::FeedPosition;
 use super::job_info::{CheckpointInfo, JobInfo};
 use super::quiet::QuietedWorker;
+use super::schedules::{Occurrences, RunOutcome, ScheduleOutcome, SchedulesPage};
 use super::status::{PublisherStatus, QueueStat};
 use crate::codes::{DeathReason, JobState, Refusal};
 use crate::fields::{codes, fields};
@@ -58,6 +59,17 @@ fields! {
         14 = LimitSet(changed: bool),
         /// To [`Request::Limits`](super::Request::Limits): those of queues that the client may see.
         15 = Limits(limits: Vec<JobLimit> = at_most("limits", LIMITS_MAX)),
+        /// To [`Request::PutSchedule`](super::Request::PutSchedule),
+        /// [`Request::RemoveSchedule`](super::Request::RemoveSchedule) and
+        /// [`Request::PauseSchedule`](super::Request::PauseSchedule).
+        16 = ScheduleSet(outcome: ScheduleOutcome),
+        /// To [`Request::RunSchedule`](super::Request::RunSchedule).
+        17 = ScheduleRun(outcome: RunOutcome),
+        /// To [`Request::Schedules`](super::Request::Schedules): those of queues that the client
+        /// may see.
+        18 = Schedules(page: SchedulesPage),
+        /// To [`Request::PreviewSchedule`](super::Request::PreviewSchedule).
+        19 = Occurrences(occurrences: Occurrences),
     }
 
     /// A page of jobs, in the publisher's order.

@@ -12,6 +12,7 @@ use crate::keys::key;
 use crate::limits::{
     ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, KEY_BYTES_MAX, LIMIT_NAME_BYTES_MAX,
     NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
+    SCHEDULE_NAME_BYTES_MAX,
 };
 use crate::path::Path;
 
@@ -80,6 +81,9 @@ fields! {
         pub result: Option<Bytes> = at_most("result", RESULT_BYTES_MAX),
         /// The options, if requested.
         pub options: Option<JobOptions>,
+        /// The schedule that made it: its name at that time. The job was enqueued at the time of
+        /// the occurrence, even if the publisher was late.
+        pub schedule: Option<String> = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
     }
 
     /// What a blocked job waits for.

@@ -13,6 +13,7 @@ mod job_info;
 mod progress;
 mod quiet;
 mod request;
+mod schedules;
 mod selection;
 mod settle;
 mod status;
@@ -31,6 +32,9 @@ pub use job_info::{AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, P
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
 pub use quiet::{Quiet, QuietEnd, QuietedWorker, WorkerPattern, WorkerPatternError};
 pub use request::{Action, JobsQuery, Pace, Request, RequestError};
+pub use schedules::{
+    NextOccurrence, Occurrences, RunOutcome, ScheduleInfo, ScheduleOutcome, SchedulesPage,
+};
 pub use selection::{Filter, Selection};
 pub use settle::{NewSettle, SettleBatch, SettleBatchBuilder, SettleItem, Settled, Span, Verdict};
 pub use status::{JobCounts, PublisherStatus, QueueStat, Room};

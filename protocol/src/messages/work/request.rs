@@ -10,8 +10,11 @@ use crate::fields::{codes, fields};
 use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::job_limit::JobLimit;
-use crate::limits::{BATCH_BYTES_MAX, LIMIT_NAME_BYTES_MAX, WORKER_PATTERNS_MAX};
+use crate::limits::{
+    BATCH_BYTES_MAX, LIMIT_NAME_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX, WORKER_PATTERNS_MAX,
+};
 use crate::path::Path;
+use crate::schedule::Schedule;
 use crate::settings::QueueSettings;
 
 fields! {
@@ -127,6 +130,58 @@ fields! {
         },
         /// All limits of jobs.
         18 = Limits,
+        /// Adds a schedule, or changes the one of its name, unless that has a higher version.
+        /// Answered by [`Answer::ScheduleSet`](super::Answer::ScheduleSet).
+        19 = PutSchedule {
+            /// The schedule.
+            schedule: Schedule,
+            /// The template: an entry, as a producer encodes it, whose id does not matter. It has
+            /// neither a time, nor an idempotency key, and is not prepared.
+            entry: Bytes = at_most("entry", BATCH_BYTES_MAX),
+        },
+        /// Removes the schedule of that name. Its jobs stay. Answered by
+        /// [`Answer::ScheduleSet`](super::Answer::ScheduleSet).
+        20 = RemoveSchedule {
+            /// Its name.
+            name: String = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+        },
+        /// Pauses a schedule: it has no occurrences, and misses none. Or resumes it. Answered by
+        /// [`Answer::ScheduleSet`](super::Answer::ScheduleSet).
+        21 = PauseSchedule {
+            /// Its name.
+            name: String = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+            /// True to pause, false to resume.
+            paused: bool,
+        },
+        /// Enqueues a job of a schedule now, whatever the overlap, also while it is paused. Answered
+        /// by [`Answer::ScheduleRun`](super::Answer::ScheduleRun). If it is sent again, there are
+        /// two jobs.
+        22 = RunSchedule {
+            /// Its name.
+            name: String = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+        },
+        /// A page of schedules, by name. Answered by
+        /// [`Answer::Schedules`](super::Answer::Schedules).
+        23 = Schedules {
+            /// Only the schedule of this name; `None` for all.
+            name: Option<String> = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+            /// Only schedules with a higher name; empty for the first page.
+            after: String = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+            /// The most schedules of the page: 1 to 1,000.
+            limit: u32,
+        },
+        /// When a schedule would be due. It need not exist. Answered by
+        /// [`Answer::Occurrences`](super::Answer::Occurrences).
+        24 = PreviewSchedule {
+            /// The schedule; only its times matter.
+            schedule: Schedule,
+            /// When it was added, in milliseconds since 1970; `None` for now.
+            created_at: Option<u64>,
+            /// Occurrences after this time, in milliseconds since 1970; `None` for now.
+            after: Option<u64>,
+            /// The most occurrences: 1 to 100.
+            count: u32,
+        },
     }
 
     /// Selects the jobs of a listing, and the parts of each job.
@@ -213,5 +268,8 @@ codes! {
         /// The publisher has reached its number of limits: 256.
         TooManyLimits = 12, "TooManyLimits: the publisher has 256 limits; \
                              remove some, or let one match more queues";
+        /// The publisher has reached its number of schedules: 20,000.
+        TooManySchedules = 13, "TooManySchedules: the publisher has 20,000 schedules; \
+                                remove some, or let one job enqueue others";
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct CommandCoverage {
 }
 
 /// Every kind of command that a client or time can cause while there is room, by its effect.
-pub(super) const COMMANDS: [&str; 35] = [
+pub(super) const COMMANDS: [&str; 40] = [
     "start",
     "link up",
     "link up with leases",
@@ -54,6 +54,11 @@ pub(super) const COMMANDS: [&str; 35] = [
     "tick",
     "set limit",
     "remove limit",
+    "put schedule",
+    "remove schedule",
+    "pause schedule",
+    "run schedule",
+    "occur",
 ];
 
 /// Additional commands on a disk that is short of room.
@@ -130,6 +135,11 @@ impl CommandCoverage {
             Command::Pause { paused: false, .. } => count("resume"),
             Command::SetLimit { .. } => count("set limit"),
             Command::RemoveLimit { .. } => count("remove limit"),
+            Command::PutSchedule { .. } => count("put schedule"),
+            Command::RemoveSchedule { .. } => count("remove schedule"),
+            Command::PauseSchedule { .. } => count("pause schedule"),
+            Command::RunSchedule { .. } => count("run schedule"),
+            Command::Occur { .. } => count("occur"),
             Command::Drain { .. } => count("drain"),
             Command::Configure { reset: false, .. } => count("configure"),
             Command::Configure { reset: true, .. } => count("reset"),

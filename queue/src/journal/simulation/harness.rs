@@ -13,6 +13,7 @@ use super::command_coverage::CommandCoverage;
 use super::feed_reader::FeedReader;
 use super::log::{ManualBackground, SteppedLog};
 use super::reference::Reference;
+use super::schedules::KnownOccurrences;
 use super::session::ClientSession;
 use crate::clock::{ClockCore, Reading};
 use crate::log::LogReadError;
@@ -33,6 +34,7 @@ pub(super) struct SimulationHarness {
     pub(super) feed_reader: FeedReader,
     /// Deliveries with an unreadable entry: link, subscription and token.
     pub(super) unreadable: Vec<(LinkId, u32, Token)>,
+    pub(super) occurrences: KnownOccurrences,
     /// Most bytes of a payload.
     pub(super) payload_max: usize,
     /// Workers keep up, and most ended jobs are deleted at once: segments die, except for a few
@@ -97,6 +99,7 @@ impl SimulationHarness {
             sessions,
             feed_reader: FeedReader::default(),
             unreadable: Vec::new(),
+            occurrences: KnownOccurrences::default(),
             payload_max,
             workers_keep_up: seed.is_multiple_of(2),
             relates_jobs: seed % 4 >= 2,
@@ -126,6 +129,7 @@ impl SimulationHarness {
             sessions: self.sessions.clone(),
             feed_reader: self.feed_reader.clone(),
             unreadable: Vec::new(),
+            occurrences: self.occurrences.clone(),
             payload_max: self.payload_max,
             workers_keep_up: self.workers_keep_up,
             relates_jobs: self.relates_jobs,
@@ -151,9 +155,11 @@ impl SimulationHarness {
         let (reported, last) = (self.model.index, recovered.last_index);
         if self.options.accept_loss {
             self.model.accept_loss();
+            self.occurrences.forget();
             self.renew_clients();
         } else if last < reported && self.may_lose_unsynced {
             self.model.roll_back_to_sync();
+            self.occurrences.forget();
             self.renew_clients();
         }
         self.lost += reported.saturating_sub(last);
@@ -273,7 +279,8 @@ impl SimulationHarness {
             80..82 => self.configure(run)?,
             82..84 if self.relates_jobs && self.once_in(2) => self.change_limit(run)?,
             82..84 => self.pause(run)?,
-            84..86 => self.show(run),
+            84 => self.change_schedule(run)?,
+            85 => self.show(run),
             86..91 => self.report(run),
             91..98 => self.pass(run)?,
             98..102 => self.relink(run)?,
@@ -283,6 +290,7 @@ impl SimulationHarness {
             109 => run.background.make_segment()?,
             _ => run.background.ballast().measure(),
         }
+        self.occur(run)?;
         run.store.advance(self.now)?;
         // Otherwise the next step joins the same commit.
         match self.random.random_bool(0.6) {

@@ -3,7 +3,8 @@
 //!
 //! - [`harness`] is the publisher, its clients and its disk in virtual time, of one seed;
 //!   [`session`] is a client, [`workload`] the actions of producers and workers, [`tools`] those of
-//!   tools, [`responses`] what all of them receive. [`feed_reader`] follows the feed.
+//!   tools, [`responses`] what all of them receive, [`schedules`] the owner of
+//!   schedules. [`feed_reader`] follows the feed.
 //! - [`client_model`] records what responses promised; [`reference`] is the state that all commands
 //!   give. Each start is compared with both.
 //! - [`log`] is the journal without its threads. [`phase`] names what the publisher was doing when
@@ -26,6 +27,7 @@ mod phase;
 mod power;
 mod reference;
 mod responses;
+mod schedules;
 mod session;
 mod shortage;
 mod tool_requests;

@@ -78,6 +78,8 @@ impl SimulationHarness {
             self.unreadable.push((link, subscription, token));
             return;
         };
+        let entry = self.entry_of_schedule(run, &assignment, entry);
+        let Some(entry) = entry else { return };
         let job = self.model.delivered(&assignment, entry);
         if let Some(session) = self.session_of(link) {
             session.leases.insert(token, (job, 0));
@@ -139,7 +141,10 @@ impl SimulationHarness {
                     self.model.replaced(dead, new, outcome == ReplaceOutcome::Replaced);
                 }
             }
-            Reply::Drained { .. } | Reply::LimitSet { .. } => {}
+            Reply::Drained { .. }
+            | Reply::LimitSet { .. }
+            | Reply::ScheduleSet { .. }
+            | Reply::ScheduleRun { .. } => {}
             Reply::Paused { request, report } => {
                 if let Some(ToolRequest::Pause(pattern, paused)) = session.requests.remove(&request)
                 {

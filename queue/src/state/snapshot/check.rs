@@ -4,6 +4,7 @@ use super::super::State;
 use super::super::profile::{DEFAULT, KeyNumbers};
 use super::super::row::{NONE, Row, Substate};
 use super::super::rows::List;
+use super::super::schedule::OCCURRENCE_AT;
 use super::SnapshotError;
 
 impl State {
@@ -70,6 +71,7 @@ impl State {
                 || row.substate == Substate::Completed && !self.names.is_known(row.session)
                 || row.substate == Substate::Dead && self.dead.get(row.session).is_none()
                 || row.entry.length < u32::from(row.head_len)
+                || (row.entry.at >= OCCURRENCE_AT) != self.template_number(row).is_some()
             {
                 return inconsistent("a row");
             }
@@ -116,6 +118,12 @@ impl State {
                 || key.turn != NONE && !is_turn(key.turn)
             {
                 return inconsistent("an order key");
+            }
+        }
+        for (_, entry) in self.schedules.table.iter() {
+            let queue = self.queues.get(entry.queue as usize);
+            if queue.is_none_or(|queue| queue.path != entry.schedule.path) {
+                return inconsistent("the queue of a schedule");
             }
         }
         let mut uniques = self.uniques.table.entries().iter();

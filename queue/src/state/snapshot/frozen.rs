@@ -17,6 +17,8 @@ use super::super::order::OrderKey;
 use super::super::profile::Profile;
 use super::super::queue::Queue;
 use super::super::row::{Row, Substate};
+use super::super::schedule::template::Template;
+use super::super::schedule::{OCCURRENCE_AT, ScheduleEntry};
 use super::super::session::Session;
 use super::super::transition::SideRow;
 use super::super::unique::UniqueKey;
@@ -48,18 +50,22 @@ pub struct Frozen {
     shares: FrozenSlab<Share>,
     uniques: FrozenSlab<UniqueKey>,
     limit_keys: FrozenSlab<LimitKey>,
+    schedules: FrozenSlab<ScheduleEntry>,
+    templates: FrozenSlab<Template>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
 type FrozenSlab<T> = (Shared<Option<T>>, Shared<u32>);
 
-/// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session, a key.
+/// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session, a key, a
+/// schedule with its template.
 const ROW_BYTES: u64 = 68;
 const FREE_ROW_BYTES: u64 = 4;
 const SIDE_BYTES: u64 = 48;
 const QUEUE_BYTES: u64 = 128;
 const SESSION_BYTES: u64 = 256;
 const KEY_BYTES: u64 = 72;
+const SCHEDULE_BYTES: u64 = 256;
 
 impl State {
     /// The approximate size of its snapshot in bytes, from counters alone.
@@ -76,6 +82,7 @@ impl State {
                 + self.shares.table.len()
                 + self.limits.keys.len()) as u64
                 * KEY_BYTES
+            + self.schedules.len() * SCHEDULE_BYTES
     }
 
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
@@ -104,6 +111,8 @@ impl State {
             shares: self.shares.table.freeze(),
             uniques: self.uniques.table.freeze(),
             limit_keys: self.limits.keys.freeze(),
+            schedules: self.schedules.table.freeze(),
+            templates: self.schedules.templates.table.freeze(),
         }
     }
 
@@ -135,8 +144,10 @@ impl Snapshot for Frozen {
     }
 
     fn parts(&self, each: &mut dyn FnMut(RecordRef)) {
-        let rows = self.rows.iter().filter(|row| row.substate != Substate::Free);
-        rows.for_each(|row| each(row.entry));
+        // The entries of jobs with a template are in no command.
+        let has_entry = |row: &&Row| row.substate != Substate::Free && row.entry.at < OCCURRENCE_AT;
+        self.rows.iter().filter(has_entry).for_each(|row| each(row.entry));
+        self.templates.0.iter().flatten().for_each(|template| each(template.entry));
         for side in self.sides.0.iter().flatten() {
             side.parts(each);
         }
@@ -163,6 +174,8 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Shares, &mut self.shares, out)
             || next_of_slab(Table::Uniques, &mut self.uniques, out)
             || next_of_slab(Table::LimitKeys, &mut self.limit_keys, out)
+            || next_of_slab(Table::Schedules, &mut self.schedules, out)
+            || next_of_slab(Table::Templates, &mut self.templates, out)
     }
 }
 
@@ -178,6 +191,7 @@ impl SideRow {
             preparation: _,
             expires_at: _,
             unique: _,
+            template: _,
         } = self;
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));

@@ -75,6 +75,8 @@ impl State {
             Table::Uniques => self.uniques.table.entries().allocated(),
             Table::Limits => self.limits.entries.len(),
             Table::LimitKeys => self.limits.keys.entries().allocated(),
+            Table::Schedules => self.schedules.table.allocated(),
+            Table::Templates => self.schedules.templates.table.allocated(),
         };
         count as u64
     }

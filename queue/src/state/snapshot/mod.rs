@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
@@ -55,12 +55,14 @@ enum Table {
     Uniques = 16,
     Limits = 17,
     LimitKeys = 18,
+    Schedules = 19,
+    Templates = 20,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 19] = [
+    const ALL: [Table; 21] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -80,6 +82,8 @@ impl Table {
         Table::Uniques,
         Table::Limits,
         Table::LimitKeys,
+        Table::Schedules,
+        Table::Templates,
     ];
 }
 

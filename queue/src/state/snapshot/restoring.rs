@@ -16,6 +16,8 @@ use super::super::names::{WorkerName, WorkerNames};
 use super::super::order::{OrderKey, Orders};
 use super::super::profile::{DEFAULT, Profile, Profiles};
 use super::super::row::Row;
+use super::super::schedule::template::{Template, Templates};
+use super::super::schedule::{ScheduleEntry, Schedules};
 use super::super::slab::Slab;
 use super::super::unique::{UniqueKey, Uniques};
 use super::{Counts, FREE, SnapshotError, Table, head};
@@ -36,6 +38,8 @@ pub struct Restoring {
     shares: Slab<Share>,
     uniques: Slab<UniqueKey>,
     limit_keys: Slab<LimitKey>,
+    schedules: Slab<ScheduleEntry>,
+    templates: Slab<Template>,
 }
 
 impl Default for Restoring {
@@ -58,6 +62,8 @@ impl Restoring {
             shares: Slab::default(),
             uniques: Slab::default(),
             limit_keys: Slab::default(),
+            schedules: Slab::default(),
+            templates: Slab::default(),
         }
     }
 
@@ -118,6 +124,8 @@ impl Restoring {
                 Table::Shares => self.shares.push_entry(r.option()?),
                 Table::Uniques => self.uniques.push_entry(r.option()?),
                 Table::LimitKeys => self.limit_keys.push_entry(r.option()?),
+                Table::Schedules => self.schedules.push_entry(r.option()?),
+                Table::Templates => self.templates.push_entry(r.option()?),
                 Table::Limits => {
                     let (number, entry) = head::limit(r)?;
                     let is_new = number < state.limits.next_number;
@@ -147,6 +155,8 @@ impl Restoring {
                 Table::Shares => self.shares.push_free(number),
                 Table::Uniques => self.uniques.push_free(number),
                 Table::LimitKeys => self.limit_keys.push_free(number),
+                Table::Schedules => self.schedules.push_free(number),
+                Table::Templates => self.templates.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -168,12 +178,15 @@ impl Restoring {
     pub fn finish(self) -> Result<State, SnapshotError> {
         let Restoring { mut state, counts, profiles, names, dead, keys, orders, .. } = self;
         let (shares, uniques, limit_keys) = (self.shares, self.uniques, self.limit_keys);
+        let (schedules, templates) = (self.schedules, self.templates);
         let counts = counts.ok_or(inconsistent("no start block"))?;
         let are_whole = [profiles.is_whole(), names.is_whole(), dead.is_whole(), keys.is_whole()];
         let are_whole = are_whole.into_iter().chain([orders.is_whole(), shares.is_whole()]);
         let are_whole = are_whole.into_iter().chain([
             uniques.is_whole(),
             limit_keys.is_whole(),
+            schedules.is_whole(),
+            templates.is_whole(),
             state.sides.is_whole(),
             state.sessions.table.is_whole(),
             state.dispatch.subscriptions.is_whole(),
@@ -193,6 +206,8 @@ impl Restoring {
         state.uniques = Uniques::from_entries(uniques)
             .ok_or(inconsistent("a unique key that is there twice"))?;
         state.limits.set_keys(limit_keys).ok_or(inconsistent("a limit key twice"))?;
+        state.schedules = Schedules::from_tables(schedules, Templates::from_table(templates))
+            .ok_or(inconsistent("schedules"))?;
         if !Table::ALL.iter().zip(counts).all(|(&table, count)| state.count_of(table) == count) {
             return Err(inconsistent("a table is not all there"));
         }
@@ -209,6 +224,7 @@ impl Restoring {
         state.index_rows();
         state.index_limits()?;
         state.count_jobs_of_uniques();
+        state.count_jobs_of_templates()?;
         state.index_sessions();
         state.index_groups();
         Ok(state)

@@ -176,6 +176,7 @@ impl Encode for SideRow {
         self.preparation.encode(out);
         self.expires_at.encode(out);
         self.unique.encode(out);
+        self.template.encode(out);
     }
 }
 
@@ -190,6 +191,7 @@ impl Decode for SideRow {
             preparation: r.option()?,
             expires_at: r.option()?,
             unique: r.option()?,
+            template: r.option()?,
         })
     }
 }

@@ -7,6 +7,7 @@ mod hashing;
 mod limits;
 mod model;
 mod scenario;
+mod schedules;
 mod snapshots;
 mod step_counts;
 mod unmodelled;

@@ -9,6 +9,7 @@ use super::scenario::*;
 use crate::command::Command;
 use crate::log::Snapshot;
 use crate::outcome::RecordRef;
+use crate::state::schedule::OCCURRENCE_AT;
 use crate::state::snapshot::BLOCK_BYTES;
 use crate::state::{Frozen, Restoring, SnapshotError, State};
 
@@ -71,8 +72,9 @@ pub(super) fn naive_parts(state: &State) -> Vec<RecordRef> {
         RecordRef { index: fields[0], at: fields[1] as u32, length: fields[2] as u32 }
     };
     let parts = text.split("RecordRef { ").skip(1).map(numbers);
-    // A free row refers to nothing.
-    let mut parts: Vec<RecordRef> = parts.filter(|part| part.index > 0).collect();
+    // A free row refers to nothing, and the entry of a job with a template is elsewhere.
+    let is_part = |part: &RecordRef| part.index > 0 && part.at < OCCURRENCE_AT;
+    let mut parts: Vec<RecordRef> = parts.filter(is_part).collect();
     parts.sort_unstable();
     parts
 }
@@ -107,8 +109,8 @@ fn damaged_snapshot_never_causes_a_panic() {
             let _ = State::restore(&changed);
         }
     }
-    let version = [&1u32.to_le_bytes()[..], &[9]].concat();
-    assert!(matches!(State::restore(&version), Err(SnapshotError::Version(9))));
+    let version = [&1u32.to_le_bytes()[..], &[200]].concat();
+    assert!(matches!(State::restore(&version), Err(SnapshotError::Version(200))));
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Harness {
                 continue;
             };
             assert_eq!(view.info, self.info(job, &view.info));
-            assert_eq!((view.entry, view.result), (job.entry, job.result), "{job:?}");
+            assert_eq!((view.entry, view.result), (job.location(), job.result), "{job:?}");
             assert_eq!(view.error, job.last_error(), "{job:?}");
             let errors: Vec<Option<RecordRef>> =
                 job.history.iter().map(|a| a.error.map(|(record, _)| record)).collect();
@@ -111,6 +111,7 @@ impl Harness {
             blocked: model.blocked_by(job, actual.blocked.as_ref()),
             death: if let Phase::Dead(reason) = job.phase { Some(reason) } else { None },
             error: None,
+            schedule: job.made_by.as_ref().map(|made| made.schedule.clone()),
             replaces: job.replaces,
             progress: None,
             attempts: job.history.iter().enumerate().map(attempt).collect(),
@@ -121,6 +122,18 @@ impl Harness {
             result: None,
             options: None,
         }
+    }
+
+    pub(super) fn compare_schedules(&self) {
+        let expected = self.model.sorted_schedules();
+        let most = expected.len().max(1);
+        let page = self.state.schedules_page("", most, None);
+        assert_eq!((page.schedules, page.more), (expected.clone(), false));
+        let mut due: Vec<u64> =
+            expected.iter().filter_map(|known| Some(known.next?.fires_at)).collect();
+        due.sort_unstable();
+        let actual = self.state.due_schedules().map(|due| due.next.fires_at);
+        assert_eq!(actual.collect::<Vec<_>>(), due, "in the order of their times");
     }
 
     pub(super) fn compare_queues(&self) {

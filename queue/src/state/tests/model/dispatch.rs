@@ -230,7 +230,7 @@ impl Model {
         }
         let path = self.queues[delivered.queue.0 as usize].path.clone();
         let next = self.next_for(&sources, &path);
-        let best = next.iter().find(|job| job.entry == delivered.entry);
+        let best = next.iter().find(|job| job.location() == delivered.entry);
         let best = best.unwrap_or_else(|| panic!("{delivered:?} of {sources:?}, before {next:?}"));
         assert!(!best.has_expired(self.now), "no expired job is delivered");
         let needs_one = self.needs_free_handler(best);
@@ -261,6 +261,7 @@ impl Model {
             run_timeout_ms: self.run_timeout_ms(job),
             checkpoints,
             times: job.times(now),
+            of_template: job.made_by.is_some(),
             ..*delivered
         };
         assert_eq!(*delivered, expected);

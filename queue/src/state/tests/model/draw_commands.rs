@@ -190,6 +190,9 @@ impl Harness {
                 _ => Command::SetLimit { link: tool, request, limit: draw.limit() },
             });
         }
+        if self.has_schedules() && draw.one_in(4) {
+            return self.draw_schedule_command(tool, request, draw);
+        }
         Some(match self.draw_kind(draw) {
             0 => self.draw_link_up(draw)?,
             1 => Command::LinkLost { link: link? },

@@ -1,16 +1,17 @@
 //! Random jobs, filters, actions and settings.
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Action, Filter, Pace};
+use longshore_protocol::messages::work::{Action, Filter, NextOccurrence, Pace};
 use longshore_protocol::{
     Backoff, DeathReason, Due, FairKey, Fingerprint, FrameWriter, Idempotency, JobKeys, JobLimit,
-    JobOptions, JobRate, JobState, LimitScope, NewJob, OnConflict, QueueSettings, Unique,
-    UniqueUntil,
+    JobOptions, JobRate, JobState, LimitScope, LinkId, Missed, NewJob, OnConflict, Overlap,
+    QueueSettings, Schedule, Timing, Unique, UniqueUntil,
 };
 
 use super::super::scenario::glob;
 use super::draw_commands::{Draw, ERRORS, Focus};
 use super::driver::{Harness, STEP_JOBS};
+use crate::command::{Command, Occurrence, RunOfOccurrence};
 
 impl Harness {
     pub(super) fn draw_job(&self, draw: &mut Draw) -> NewJob {
@@ -99,6 +100,74 @@ impl Harness {
     /// Cases in which most jobs have a fair key.
     fn has_fair_keys(&self) -> bool {
         self.bias % 8 == 3
+    }
+
+    /// Cases with schedules.
+    pub(super) fn has_schedules(&self) -> bool {
+        matches!(self.bias % 8, 2 | 6)
+    }
+
+    /// A command about a schedule, or about what comes due.
+    pub(super) fn draw_schedule_command(
+        &self,
+        link: LinkId,
+        request: u64,
+        draw: &mut Draw,
+    ) -> Option<Command> {
+        let name = ["a", "b", "c"][draw.below(3)].to_owned();
+        let at = self.now.wall_ms + [0, 1, 50, 300][draw.below(4)];
+        let fires_at = at + [0, 0, 7][draw.below(3)];
+        let next = (!draw.one_in(6)).then_some(NextOccurrence { due_at: at, fires_at });
+        Some(match draw.below(10) {
+            0..=2 => {
+                let schedule = Schedule {
+                    name,
+                    path: draw.path(),
+                    timing: Timing::Every { ms: [1_000, 2_000][draw.below(2)] },
+                    starts_at: None,
+                    ends_at: None,
+                    jitter_ms: 0,
+                    missed: Missed::Latest,
+                    overlap: Overlap::ALL[draw.below(3)],
+                    version: [None, Some(1), Some(2), Some(3)][draw.below(4)],
+                };
+                let mut job = self.draw_job(draw);
+                if !draw.one_in(8) {
+                    let options = &mut job.options;
+                    (options.due, options.prepared, options.expires_at) = (Due::Now, false, None);
+                    job.keys.iter_mut().for_each(|keys| keys.idempotency = None);
+                    job.keys = job.keys.filter(|keys| !keys.is_empty());
+                }
+                let known = self.model.sorted_schedules();
+                let same = draw.one_of(&known).filter(|_| draw.one_in(3));
+                let schedule = Box::new(same.map_or(schedule, |known| known.schedule));
+                let mut entry = FrameWriter::new();
+                job.encode_entry_head(&mut entry);
+                entry.put_shared(job.payload);
+                let entry = entry.into_body();
+                Command::PutSchedule { link, request, next, entry, schedule }
+            }
+            3 => Command::RemoveSchedule { link, request, name },
+            4 => {
+                let paused = draw.one_in(2);
+                Command::PauseSchedule { link, request, name, paused, next }
+            }
+            5 => Command::RunSchedule { link, request, name, job: draw.id() },
+            _ => {
+                let due = self.state.due_schedules().map(|due| (due.number, due.next.due_at));
+                let due: Vec<(u32, u64)> = due.collect();
+                let occurrence = |draw: &mut Draw| {
+                    let (schedule, due_at) = draw.one_of(&due)?;
+                    let due_at = due_at - u64::from(draw.one_in(8));
+                    let run = RunOfOccurrence { due_at: at.min(due_at), job: draw.id() };
+                    let run = (!draw.one_in(6)).then_some(run);
+                    let missed = draw.below(2) as u64;
+                    Some(Occurrence { schedule, due_at, run, missed, next })
+                };
+                let occurrences = (0..1 + draw.below(3)).filter_map(|_| occurrence(draw)).collect();
+                Command::Occur { occurrences }
+            }
+        })
     }
 
     /// Cases with limits.

@@ -83,6 +83,7 @@ impl Harness {
             order_keys: 3,
             fair_keys: 4,
             limits: 3,
+            schedules: 2,
             step_jobs: if number.is_multiple_of(5) { 5 } else { STEP_JOBS },
             ..Rules::STANDARD
         };
@@ -191,6 +192,7 @@ impl Harness {
             fair_keys: 0,
             limit_keys: 0,
             limits: 0,
+            schedules: 0,
             idempotency_ms: 1,
             ..Rules::STANDARD
         });
@@ -216,6 +218,8 @@ impl Harness {
             }
             _ => None,
         };
+        let entries = self.state.schedules.table.iter();
+        let names = entries.map(|(number, entry)| (number, entry.schedule.name.clone())).collect();
         self.state.apply(index, self.now, &command, &mut out);
         self.state.invariant().unwrap_or_else(|broken| panic!("{broken}, after {command:?}"));
         self.tokens.extend(out.assignments.iter().map(|delivered| delivered.token));
@@ -226,10 +230,12 @@ impl Harness {
         let stats = self.state.queue_stats(&glob("/**"), None, self.now);
         let held = stats.into_iter().filter(|stat| stat.limited_by.is_some());
         self.model.held = held.map(|stat| stat.path).collect();
+        self.model.schedule_names = names;
         let expected = self.model.apply(index, self.now, &command, &out);
         compare_outcomes(&self.state, &command, &out, expected);
         self.compare_jobs();
         self.compare_queues();
+        self.compare_schedules();
         self.compare_timers(&command);
         self.compare_keys();
         self.compare_uniques();
@@ -259,8 +265,15 @@ impl Harness {
                     Ok(outcomes) => coverage.extend(outcomes.iter().map(|o| format!("{o:?}"))),
                     Err(refusal) => drop(coverage.insert(format!("{refusal:?}"))),
                 },
-                Reply::LimitSet { result: Err(error), .. } => {
+                Reply::LimitSet { result: Err(error), .. }
+                | Reply::ScheduleSet { result: Err(error), .. } => {
                     coverage.insert(format!("{error:?}"));
+                }
+                Reply::ScheduleSet { result: Ok(outcome), .. } => {
+                    coverage.insert(format!("Schedule {outcome:?}"));
+                }
+                Reply::ScheduleRun { result: Ok(outcome), .. } => {
+                    coverage.insert(format!("Run {outcome:?}"));
                 }
                 Reply::Settled(answer) => {
                     coverage.extend(answer.outcomes.iter().map(|o| format!("Settle {o:?}")));
@@ -292,6 +305,12 @@ impl Harness {
                 Some(BlockedBy::Throttled { .. }) => _ = coverage.insert("Throttled".to_owned()),
                 _ => {}
             }
+        }
+        for known in self.model.sorted_schedules() {
+            let overlap = known.schedule.overlap;
+            coverage.extend(known.last_at.map(|_| "Occurred".to_owned()));
+            coverage.extend(known.last_refusal.map(|_| "Occurrence refused".to_owned()));
+            coverage.extend((known.overlapped > 0).then(|| format!("Overlapped {overlap:?}")));
         }
         for job in &self.model.jobs {
             let lists = [("attempts", job.history.len()), ("checkpoints", job.checkpoints.len())];

@@ -8,6 +8,7 @@ use longshore_protocol::{
 };
 
 use super::naive::Model;
+use super::schedules::MadeBy;
 use crate::outcome::RecordRef;
 use crate::time::Now;
 
@@ -67,6 +68,8 @@ pub(super) struct Job {
     pub(super) unique: Option<Unique>,
     /// Index and offset, which are also its age.
     pub(super) entry: RecordRef,
+    /// The schedule that made it.
+    pub(super) made_by: Option<MadeBy>,
     pub(super) phase: Phase,
     pub(super) attempts: u16,
     pub(super) deliveries: u16,
@@ -136,6 +139,11 @@ impl Job {
     /// The running attempt, or the last one made.
     pub(super) fn attempt(&self) -> u16 {
         self.attempts + u16::from(self.state() == JobState::Running)
+    }
+
+    /// Where its entry is in the log.
+    pub(super) fn location(&self) -> RecordRef {
+        self.made_by.as_ref().map_or(self.entry, |made| made.template)
     }
 
     pub(super) fn age(&self) -> (u64, u32) {

@@ -4,8 +4,8 @@
 //! - [`draw_commands`] and [`draw_jobs`] make commands, biased towards edge cases; [`driver`] runs
 //!   them; [`compare`] compares.
 //! - [`naive`] is the model; its parts are [`jobs`], [`keys`], [`order`], [`fair`], [`queues`],
-//!   [`sessions`], [`leases`], [`actions`], [`timers`], [`unique`], [`limit`] and
-//!   [`dispatch`].
+//!   [`sessions`], [`leases`], [`actions`], [`timers`], [`unique`], [`limit`],
+//!   [`schedules`] and [`dispatch`].
 //!
 //! `LONGSHORE_MODEL_CASES` sets the number of cases; `LONGSHORE_MODEL_TRACE=1` prints the commands
 //! of failing ones.
@@ -24,6 +24,7 @@ mod limit;
 mod naive;
 mod order;
 mod queues;
+mod schedules;
 mod sessions;
 mod timers;
 mod unique;
@@ -112,6 +113,22 @@ fn random_commands_reach_every_edge_case() {
         "Limit Shared",
         "Limit Queue",
         "Throttled",
+        "TooManySchedules",
+        "Schedule Added",
+        "Schedule Changed",
+        "Schedule Unchanged",
+        "Schedule Older",
+        "Schedule VersionTaken",
+        "Schedule Refused(BadOptions)",
+        "Schedule Refused(NotHere)",
+        "Schedule Unknown",
+        "Run Enqueued",
+        "Run Refused",
+        "Run Unknown",
+        "Occurred",
+        "Overlapped Skip",
+        "Overlapped Buffer",
+        "Occurrence refused",
         "Act NotUnique",
         "Act by filter NotUnique",
         "Act more",

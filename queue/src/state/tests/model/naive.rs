@@ -16,6 +16,7 @@ use super::fair::{Level, Share};
 use super::jobs::{Job, Phase, Queue};
 use super::keys::Key;
 use super::limit::{JobStart, Limit};
+use super::schedules::{KnownSchedule, MadeBy};
 use super::sessions::Session;
 use super::unique::Hold;
 use crate::Rules;
@@ -43,6 +44,11 @@ pub(super) struct Model {
     pub(super) fair_levels: Vec<Level>,
     pub(super) pauses: Vec<Glob>,
     pub(super) job_limits: Vec<Limit>,
+    pub(super) schedules: Vec<KnownSchedule>,
+    /// The schedule whose job is being created.
+    pub(super) made_by: Option<MadeBy>,
+    /// The names of the state's schedules, by its numbers, before the command.
+    pub(super) schedule_names: Vec<(u32, String)>,
     pub(super) starts: Vec<JobStart>,
     /// Limit keys that rest, until when.
     pub(super) rests: Vec<(Path, String, u64)>,
@@ -120,6 +126,9 @@ impl Model {
             fair_levels: Vec::new(),
             pauses: Vec::new(),
             job_limits: Vec::new(),
+            schedules: Vec::new(),
+            made_by: None,
+            schedule_names: Vec::new(),
             starts: Vec::new(),
             rests: Vec::new(),
             held: Vec::new(),
@@ -226,6 +235,19 @@ impl Model {
             Command::RemoveLimit { link, request, name } => {
                 let result = Ok(self.remove_limit(name));
                 to.replies.push((*link, Reply::LimitSet { request: *request, result }));
+            }
+            Command::PutSchedule { .. }
+            | Command::RemoveSchedule { .. }
+            | Command::PauseSchedule { .. }
+            | Command::RunSchedule { .. } => self.apply_to_schedules(command, to),
+            Command::Occur { occurrences } => {
+                let names = self.schedule_names.clone();
+                for (nth, occurrence) in (0..).zip(occurrences) {
+                    let name = names.iter().find(|(number, _)| *number == occurrence.schedule);
+                    if let Some((_, name)) = name {
+                        self.occur(name, occurrence, nth, to);
+                    }
+                }
             }
             Command::Drain { link, request, draining } => {
                 self.draining = *draining;

@@ -29,7 +29,7 @@ impl Model {
     }
 
     /// Ensures the queue exists, if it is served.
-    fn open_queue(&mut self, path: &Path, to: &mut Expected<'_>) -> Result<(), Refusal> {
+    pub(super) fn open_queue(&mut self, path: &Path, to: &mut Expected<'_>) -> Result<(), Refusal> {
         self.accepts(path)?;
         if self.queues.iter().all(|queue| queue.path != *path) {
             if self.queues.len() as u64 >= self.limits.queues {
@@ -43,12 +43,11 @@ impl Model {
 
     pub(super) fn apply_job(
         &mut self,
-        bytes: Bytes,
+        entry: Entry,
         record: RecordRef,
         path: &Path,
         to: &mut Expected<'_>,
     ) -> EnqueueOutcome {
-        let entry = Entry::read(bytes).expect("it was built");
         if let Some(known) = self.jobs.iter().find(|job| job.id == entry.id) {
             let same = (known.crc, known.payload_len) == (entry.crc, entry.payload.len());
             let conflict = EnqueueOutcome::Refused(Refusal::IdConflict);
@@ -146,7 +145,8 @@ impl Model {
             deliveries: 0,
             lost: 0,
             worker_losses: 0,
-            enqueued_wall_ms: self.now.wall_ms,
+            enqueued_wall_ms: self.enqueued_at(),
+            made_by: self.made_by.clone(),
             ready_since: 0,
             was_scheduled: false,
             was_confirmed: false,

@@ -7,8 +7,9 @@ use longshore_protocol::messages::work::{
     Attached, EnqueueBatch, Enqueued, SettleBatch, SettleItem, Settled, Span, Tokens, Verdict,
 };
 use longshore_protocol::{
-    AttemptOutcome, BatchRefusal, DeathReason, Decode, Durability, EnqueueOutcome, Fingerprint,
-    JobChange, JobError, LinkId, Path, PathSet, Reader, Refusal, Runs, SettleOutcome, Token,
+    AttemptOutcome, BatchRefusal, DeathReason, Decode, Durability, EnqueueOutcome, Entry,
+    Fingerprint, JobChange, JobError, LinkId, Path, PathSet, Reader, Refusal, Runs, SettleOutcome,
+    Token,
 };
 
 use super::dispatch::permits;
@@ -217,7 +218,8 @@ impl Model {
             let bytes = batch.body().slice(entry.at as usize..(entry.at + entry.length) as usize);
             let record = self.record(Command::BATCH_AT, entry.at, entry.length);
             let path = &batch.paths[entry.path];
-            outcomes.push(self.apply_job(bytes, record, path, to));
+            let entry = Entry::read(bytes).expect("it was built");
+            outcomes.push(self.apply_job(entry, record, path, to));
         }
         outcomes
     }

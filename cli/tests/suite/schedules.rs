@@ -1,0 +1,98 @@
+//! Schedules of publishers that are killed and restarted while they come due.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::common;
+
+use common::harness::{Harness, jobs_of};
+use common::{eventually, long};
+use longshore::{JobId, Missed, NewSchedule, Overlap, new_job};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const SECOND_MS: u64 = 1_000;
+
+/// The job of each occurrence, by its time; none has two.
+async fn occurrences(harness: &Harness, queue: &str) -> BTreeMap<u64, JobId> {
+    let mut found = BTreeMap::new();
+    for job in jobs_of(&harness.direct_queues(0), queue).await {
+        let before = found.insert(job.enqueued_at, job.id);
+        assert_eq!(before, None, "the occurrence at {} has two jobs", job.enqueued_at);
+    }
+    found
+}
+
+/// K8: a cron occurrence comes due, and the publisher is killed before, at and after it. 12
+/// restarts, or `LONGSHORE_LONG=1` for 100.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_occurrence_has_one_job_over_publishers_killed_at_any_moment() {
+    let mut harness = Harness::start().await;
+    let queues = harness.direct_queues(0);
+    let job = |queue: &str| new_job(queue.parse().unwrap(), "tick");
+    let all = NewSchedule::cron("all", "* * * * * *", job("/all"))
+        .missed(Missed::All)
+        .overlap(Overlap::Allow);
+    let latest = NewSchedule::cron("latest", "* * * * * *", job("/latest")).overlap(Overlap::Allow);
+    for schedule in [&all, &latest] {
+        queues.put_schedule(schedule).await.unwrap();
+    }
+    let mut random = StdRng::seed_from_u64(8);
+    for _ in 0..if long() { 100 } else { 12 } {
+        let ms = random.random_range(200..1_300);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        harness.kill_publisher();
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..1_500))).await;
+        harness.restart_publisher();
+    }
+    let made = occurrences(&harness, "/all").await.len();
+    eventually("the next occurrence", || async {
+        occurrences(&harness, "/all").await.len() > made + 1
+    })
+    .await;
+    let queues = harness.direct_queues(0);
+    let known = queues.schedule("latest").await.unwrap().answers.remove(0).answer;
+    let next = known.next.unwrap().due_at;
+    let all: Vec<u64> = occurrences(&harness, "/all").await.into_keys().collect();
+    assert!(all.windows(2).all(|two| two[1] == two[0] + SECOND_MS), "none is left out: {all:?}");
+    let mut latest: Vec<u64> = occurrences(&harness, "/latest").await.into_keys().collect();
+    latest.retain(|at| *at < next);
+    assert!(latest.iter().all(|at| all.contains(at)), "{latest:?} has others than {all:?}");
+    assert_eq!(known.made, latest.len() as u64);
+    let first = (known.created_at / SECOND_MS + 1) * SECOND_MS;
+    let due = (next - first) / SECOND_MS;
+    assert_eq!(known.made + known.missed, due, "each has a job, or is counted");
+}
+
+/// The template is read from the journal, long after it was written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_schedule_runs_after_a_restart_with_its_payload_and_id() {
+    let mut harness = Harness::start().await;
+    let queues = harness.direct_queues(0);
+    let mut job = new_job("/jobs/report".parse().unwrap(), "yesterday".repeat(10_000));
+    job.options.keep_result = true;
+    let schedule = NewSchedule::cron("nightly", "0 3 * * *", job);
+    queues.put_schedule(&schedule).await.unwrap();
+    harness.kill_publisher();
+    harness.restart_publisher();
+    let queues = harness.direct_queues(0);
+    let known = queues.schedule("nightly").await.unwrap().answers.remove(0);
+    let job = queues.run_schedule(&known).await.unwrap();
+    let worked = harness.run(&[
+        "work",
+        "/jobs/report",
+        "--until-empty",
+        "--",
+        "sh",
+        "-c",
+        "wc -c; echo $LONGSHORE_JOB_ID",
+    ]);
+    worked.code(0);
+    let ended = queues.job(job).await.unwrap().job;
+    let result = String::from_utf8(ended.result.unwrap_or_default().to_vec()).unwrap();
+    let expected = format!("90000\n{}\n", job.id);
+    assert_eq!(result, expected);
+    assert_eq!(ended.schedule.as_deref(), Some("nightly"));
+    assert_eq!(ended.payload.map(|payload| payload.len()), Some(90_000));
+}

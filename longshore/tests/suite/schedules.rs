@@ -1,0 +1,106 @@
+//! Schedules in the time of a test system: a year in a moment.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use longshore::prelude::*;
+use longshore::testing::TestSystem;
+use longshore::{Filter, JobsQuery, NewSchedule, Overlap, ScheduleOutcome};
+
+const HOUR_MS: u64 = 3_600_000;
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// The times of the jobs of a queue, in order.
+async fn times(system: &TestSystem, queue: &str) -> anyhow::Result<Vec<u64>> {
+    let filter = Filter::of(queue.parse()?);
+    let query = JobsQuery { filter, cursor: 0, limit: 1_000, full: false };
+    let mut pages = system.queues().jobs(query).await?;
+    let mut times = Vec::new();
+    while let Some(page) = pages.next().await {
+        times.extend(page.jobs.iter().map(|found| found.enqueued_at));
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// Over a year, with both nights on which the clocks of each zone change, half an hour at Lord
+/// Howe: one job a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_year_of_nights_has_one_job_each() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let queues = system.queues();
+    // Each in the gap of its zone's spring night.
+    let zones =
+        [("Europe/Berlin", "30 2"), ("America/New_York", "30 2"), ("Australia/Lord_Howe", "15 2")];
+    for (n, (zone, time)) in zones.iter().enumerate() {
+        let job = new_job(format!("/night/{n}").parse()?, "night");
+        let schedule = NewSchedule::cron(format!("n{n}"), format!("{time} * * *"), job)
+            .zone(*zone)
+            .overlap(Overlap::Allow);
+        queues.put_schedule(&schedule).await?;
+    }
+    system.advance(365 * DAY).await?;
+    for (n, (zone, _)) in zones.iter().enumerate() {
+        let times = times(&system, &format!("/night/{n}")).await?;
+        assert!((364..=366).contains(&times.len()), "{} nights in {zone}", times.len());
+        let mut distances: BTreeMap<u64, usize> = BTreeMap::new();
+        for two in times.windows(2) {
+            *distances.entry((two[1] - two[0]) / (HOUR_MS / 2)).or_default() += 1;
+        }
+        // In half hours. The spring night is due at the end of the gap; the autumn night, and the
+        // day after spring, have another length.
+        let others: usize = distances.iter().filter(|(ms, _)| **ms != 48).map(|(_, n)| n).sum();
+        assert!((1..=3).contains(&others), "{zone}: {distances:?}");
+        assert!(distances.keys().all(|half_hours| (46..=50).contains(half_hours)), "{distances:?}");
+        let known = queues.schedule(&format!("n{n}")).await?.answers.remove(0).answer;
+        assert_eq!((known.made, known.missed), (times.len() as u64, 0), "{zone}");
+    }
+    system.stop().await;
+    Ok(())
+}
+
+#[derive(serde::Serialize, serde::Deserialize, JobKind)]
+#[job(path = "/reports/{region}", output = String)]
+struct Report {
+    region: String,
+}
+
+async fn report(Payload(report): Payload<Report>, context: JobContext) -> anyhow::Result<String> {
+    if context.attempt() == 1 {
+        anyhow::bail!("try again");
+    }
+    let since = context.enqueued_at().duration_since(UNIX_EPOCH)?;
+    Ok(format!("{} {}", report.region, since.as_millis()))
+}
+
+/// A handler finds the time of its occurrence in every attempt, and its own id.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduled_job_knows_its_occurrence_in_every_attempt() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let start = system.now() + Duration::from_secs(10);
+    let mut job = longshore::IntoJob::into_job(Report { region: "eu".into() }, longshore::new_id)?;
+    job.options.keep_result = true;
+    let schedule = NewSchedule::every("reports", Duration::from_secs(60), job)
+        .starts(start)
+        .ends(start + Duration::from_secs(90));
+    let queues = system.queues();
+    assert_eq!(queues.put_schedule(&schedule).await?.answer, ScheduleOutcome::Added);
+    assert_eq!(queues.put_schedule(&schedule).await?.answer, ScheduleOutcome::Unchanged);
+    for n in 0..2u32 {
+        system.advance(Duration::from_secs(if n == 0 { 11 } else { 60 })).await?;
+        for _ in 0..2 {
+            system.drain(system.worker().handle(report), |jobs| jobs.run()).await?;
+            system.advance(Duration::from_secs(2)).await?;
+        }
+    }
+    let known = queues.schedule("reports").await?.answers.remove(0).answer;
+    assert_eq!((known.made, known.next), (2, None), "it has ended");
+    let last = known.last_job.ok_or_else(|| anyhow::anyhow!("it has run"))?;
+    let found = queues.job(last).await?.job;
+    let result = String::from_utf8(found.result.unwrap_or_default().to_vec())?;
+    let at = |at: SystemTime| at.duration_since(UNIX_EPOCH).map(|since| since.as_millis());
+    let expected = format!("\"eu {}\"", at(start + Duration::from_secs(60))?);
+    assert_eq!((found.attempt, result), (2, expected));
+    system.stop().await;
+    Ok(())
+}

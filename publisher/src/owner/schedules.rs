@@ -1,0 +1,166 @@
+//! Schedules: the owner computes their times, and logs them.
+
+use std::time::{Duration, Instant};
+
+use longshore_protocol::messages::work::{
+    Answer, NextOccurrence, Occurrences, ScheduleInfo, ScheduleOutcome,
+};
+use longshore_protocol::{JobId, LinkId, Missed, Overlap, Refusal, Schedule};
+use longshore_queue::{Command, DueSchedule, Now, Occurrence, Poisoned, RunOfOccurrence};
+
+use super::Owner;
+use crate::schedules::plan::Plan;
+use crate::schedules::times::{InvalidTiming, Times};
+
+/// Most occurrences in one command.
+const OCCURRENCES_MAX: usize = 1_000;
+/// After this time of planning, others have their turn.
+const PLANNING_MAX: Duration = Duration::from_millis(2);
+/// How often to check whether there is room for jobs again, in milliseconds.
+const ROOM_CHECK_MS: u64 = 1_000;
+
+impl Owner {
+    /// Ends leases, runs timers, and applies the occurrences that have come due; returns when to do
+    /// so again, in milliseconds of the publisher's monotonic time.
+    pub(super) fn advance(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
+        let occurrence = self.run_schedules(now)?;
+        let next = self.store.advance(now)?;
+        Ok([occurrence, next].into_iter().flatten().min())
+    }
+
+    /// Applies the occurrences that have come due; returns when the next one does.
+    fn run_schedules(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
+        let state = self.store.state();
+        let Some(first) = state.due_schedules().next() else { return Ok(None) };
+        let wait_ms = first.next.fires_at.saturating_sub(now.wall_ms);
+        if wait_ms > 0 {
+            return Ok(Some(now.mono_ms.saturating_add(wait_ms)));
+        }
+        if !self.store.takes_occurrences() {
+            return Ok(Some(now.mono_ms.saturating_add(ROOM_CHECK_MS)));
+        }
+        let began = Instant::now();
+        let mut occurrences = Vec::new();
+        for due in state.due_schedules() {
+            if due.next.fires_at > now.wall_ms
+                || occurrences.len() >= OCCURRENCES_MAX
+                || !occurrences.is_empty() && began.elapsed() > PLANNING_MAX
+            {
+                break;
+            }
+            occurrences.push(self.occurrence(&due, now));
+        }
+        self.store.submit(now, Command::Occur { occurrences })?;
+        let next = self.store.state().due_schedules().next();
+        let wait_ms = next.map(|next| next.next.fires_at.saturating_sub(now.wall_ms));
+        Ok(wait_ms.map(|wait_ms| now.mono_ms.saturating_add(wait_ms)))
+    }
+
+    fn occurrence(&self, due: &DueSchedule<'_>, now: Now) -> Occurrence {
+        let DueSchedule { number, schedule, created_at, next } = *due;
+        let plan = match Times::of(schedule, created_at) {
+            Ok(times) => Plan::of(&times, schedule.missed, next, now.wall_ms),
+            // The zone is no longer in the database.
+            Err(why) => {
+                self.operator_log.schedule_ends(&schedule.name, &why);
+                Plan { run: Some(next.due_at), missed: 0, next: None }
+            }
+        };
+        let job = |due_at| RunOfOccurrence { due_at, job: JobId::new_v7(due_at, rand::random()) };
+        Occurrence {
+            schedule: number,
+            due_at: next.due_at,
+            run: plan.run.map(job),
+            missed: plan.missed,
+            next: plan.next,
+        }
+    }
+
+    /// The command that adds or changes a schedule, or the answer if there is none.
+    pub(super) fn put_schedule(
+        &mut self,
+        now: Now,
+        (link, request): (LinkId, u64),
+        schedule: Schedule,
+        entry: bytes::Bytes,
+    ) -> Result<(), Poisoned> {
+        // What came due before belongs to the schedule as it was.
+        self.run_schedules(now)?;
+        let known = self.store.state().schedule(&schedule.name);
+        let checked = self.check_schedule(link, &schedule, known.as_ref(), now);
+        let next = match checked {
+            Ok(next) => next,
+            Err(outcome) => {
+                self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
+                return Ok(());
+            }
+        };
+        let names = self.names.clone();
+        names.make_queues(|is_value| {
+            if is_value(&schedule.path) {
+                let outcome = ScheduleOutcome::Refused(Refusal::IsValue);
+                self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
+                return Ok(Vec::new());
+            }
+            let (next, schedule) = (Some(next), Box::new(schedule));
+            let command = Command::PutSchedule { link, request, next, entry, schedule };
+            self.submit_and_list_new_queues(now, command)
+        })
+    }
+
+    fn check_schedule(
+        &mut self,
+        link: LinkId,
+        schedule: &Schedule,
+        known: Option<&ScheduleInfo>,
+        now: Now,
+    ) -> Result<NextOccurrence, ScheduleOutcome> {
+        if self.homes.other_home(&schedule.path).is_some() {
+            return Err(ScheduleOutcome::Refused(Refusal::NotHome));
+        }
+        if schedule.missed == Missed::All && schedule.overlap != Overlap::Allow {
+            let reason = "all missed occurrences get jobs only if these may overlap: allow it, or \
+                          catch up with the latest one";
+            return Err(ScheduleOutcome::Invalid(reason.to_owned()));
+        }
+        let created_at = known.map_or(now.wall_ms, |known| known.created_at);
+        let next = Times::of(schedule, created_at)
+            .and_then(|times| times.next_after(now.wall_ms).ok_or(InvalidTiming::Never));
+        let next = next.map_err(|why| ScheduleOutcome::Invalid(why.to_string()))?;
+        let is_new = !self.store.state().has_queue(&schedule.path);
+        if is_new && self.refuses_queue(link, &schedule.path) {
+            return Err(ScheduleOutcome::Refused(Refusal::OverQuota));
+        }
+        Ok(next)
+    }
+
+    /// The command that pauses or resumes a schedule.
+    pub(super) fn pause_schedule(
+        &mut self,
+        now: Now,
+        (link, request): (LinkId, u64),
+        name: String,
+        paused: bool,
+    ) -> Result<Command, Poisoned> {
+        self.run_schedules(now)?;
+        let known = self.store.state().schedule(&name).filter(|_| !paused);
+        let next = known.and_then(|known| {
+            let times = Times::of(&known.schedule, known.created_at).ok()?;
+            times.next_after(now.wall_ms)
+        });
+        Ok(Command::PauseSchedule { link, request, name, paused, next })
+    }
+}
+
+/// The times of a schedule that need not exist.
+pub(super) fn preview(schedule: &Schedule, created_at: u64, after: u64, count: u32) -> Occurrences {
+    let times = match Times::of(schedule, created_at) {
+        Ok(times) => times,
+        Err(why) => return Occurrences::Invalid(why.to_string()),
+    };
+    let next = std::iter::successors(times.after(after), |&at| times.after(at));
+    match next.take(count as usize).collect::<Vec<u64>>() {
+        none if none.is_empty() => Occurrences::Invalid(InvalidTiming::Never.to_string()),
+        next => Occurrences::Times(next),
+    }
+}

@@ -1,0 +1,50 @@
+//! What becomes of an occurrence that has come due.
+
+use longshore_protocol::Missed;
+use longshore_protocol::messages::work::NextOccurrence;
+
+use super::times::Times;
+
+/// How late the latest missed occurrence may be and still get a job, in milliseconds.
+const CATCH_UP_MS: u64 = 60 * 60 * 1_000;
+/// How late an occurrence is that was missed, for a schedule that catches up with none, in
+/// milliseconds. A publisher that was busy, or restarted, has not missed one.
+const LATE_MS: u64 = 10_000;
+/// Missed occurrences that are counted, of each interruption.
+const MISSED_COUNTED_MAX: u64 = 1_000;
+
+/// What becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    /// The occurrence that gets a job, if any.
+    pub(crate) run: Option<u64>,
+    /// How many occurrences get none.
+    pub(crate) missed: u64,
+    /// The next one.
+    pub(crate) next: Option<NextOccurrence>,
+}
+
+impl Plan {
+    /// The plan for the occurrence `due`, which fires at `now` or has fired before.
+    pub(crate) fn of(times: &Times<'_>, missed: Missed, due: NextOccurrence, now: u64) -> Plan {
+        let following = times.after(due.due_at);
+        if missed == Missed::All || following.is_none_or(|following| following > now) {
+            let is_late = now.saturating_sub(due.fires_at) > most_late_ms(missed);
+            let run = (!is_late).then_some(due.due_at);
+            let next = following.map(|following| times.with_jitter(following));
+            return Plan { run, missed: u64::from(is_late), next };
+        }
+        let (last, before) = times.last_until(due.due_at, now, MISSED_COUNTED_MAX);
+        let is_late = now.saturating_sub(last) > most_late_ms(missed);
+        let run = (!is_late).then_some(last);
+        Plan { run, missed: before + u64::from(is_late), next: times.next_after(now) }
+    }
+}
+
+fn most_late_ms(missed: Missed) -> u64 {
+    match missed {
+        Missed::Latest => CATCH_UP_MS,
+        Missed::All => u64::MAX,
+        Missed::None => LATE_MS,
+    }
+}

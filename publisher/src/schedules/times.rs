@@ -1,0 +1,140 @@
+//! The times of a schedule's occurrences, in milliseconds since 1970.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use croner::Cron;
+use croner::parser::{CronParser, Year};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use longshore_protocol::limits::RUN_AT_MS_MAX;
+use longshore_protocol::messages::work::NextOccurrence;
+use longshore_protocol::{Schedule, Timing};
+
+use super::zoned::Zoned;
+
+/// Why a schedule has no times.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidTiming {
+    #[error(
+        "'{expression}' is no cron expression ({why}): five fields, minute hour day month \
+         weekday, or six with seconds first, like '30 3 * * MON-FRI'"
+    )]
+    Cron { expression: String, why: String },
+    #[error(
+        "'{0}' is no time zone of this publisher's database: use a name like Europe/Berlin, or UTC"
+    )]
+    Zone(String),
+    #[error("it never comes due: correct its times, its start or its end")]
+    Never,
+}
+
+/// When a schedule comes due.
+#[derive(Debug)]
+pub(crate) struct Times<'a> {
+    schedule: &'a Schedule,
+    rhythm: Rhythm,
+}
+
+#[derive(Debug)]
+enum Rhythm {
+    Cron(Box<Cron>, TimeZone),
+    /// At this distance, from that occurrence on.
+    Every {
+        ms: u64,
+        first: u64,
+    },
+}
+
+impl Times<'_> {
+    /// The times of a schedule that was added at `created_at`.
+    pub(crate) fn of(schedule: &Schedule, created_at: u64) -> Result<Times<'_>, InvalidTiming> {
+        let rhythm = match &schedule.timing {
+            Timing::Cron { expression, zone } => {
+                let parser = CronParser::builder().year(Year::Disallowed).build();
+                let cron = parser.parse(expression).map_err(|why| {
+                    let (expression, why) = (expression.clone(), why.to_string());
+                    InvalidTiming::Cron { expression, why }
+                })?;
+                let zone = TimeZone::get(zone).map_err(|_| InvalidTiming::Zone(zone.clone()))?;
+                Rhythm::Cron(Box::new(cron), zone)
+            }
+            &Timing::Every { ms } => {
+                let first = schedule.starts_at.unwrap_or(created_at.saturating_add(ms));
+                Rhythm::Every { ms: ms.max(1), first }
+            }
+        };
+        Ok(Times { schedule, rhythm })
+    }
+
+    /// The first occurrence after that time.
+    pub(crate) fn after(&self, at: u64) -> Option<u64> {
+        let start = self.schedule.starts_at.and_then(|start| start.checked_sub(1));
+        let at = at.max(start.unwrap_or(0));
+        let due_at = match &self.rhythm {
+            &Rhythm::Every { first, .. } if at < first => first,
+            &Rhythm::Every { ms, first } => {
+                first.checked_add(((at - first) / ms).checked_add(1)?.checked_mul(ms)?)?
+            }
+            Rhythm::Cron(cron, zone) => {
+                let at = Timestamp::from_millisecond(i64::try_from(at).ok()?).ok()?;
+                let next = cron.find_next_occurrence(&Zoned { at, zone }, false).ok()?;
+                u64::try_from(next.at.as_millisecond()).ok()?
+            }
+        };
+        let end = self.schedule.ends_at.unwrap_or(u64::MAX).min(RUN_AT_MS_MAX);
+        (due_at <= end).then_some(due_at)
+    }
+
+    /// The same with its jitter.
+    pub(crate) fn next_after(&self, at: u64) -> Option<NextOccurrence> {
+        self.after(at).map(|due_at| self.with_jitter(due_at))
+    }
+
+    /// An occurrence with its jitter: it fires before the one after it is due.
+    pub(super) fn with_jitter(&self, due_at: u64) -> NextOccurrence {
+        let jitter_ms = self.schedule.jitter_ms;
+        if jitter_ms == 0 {
+            return NextOccurrence { due_at, fires_at: due_at };
+        }
+        let room = self.after(due_at).map_or(u64::MAX, |following| following - due_at - 1);
+        // Logged with the occurrence, so that no other version has to compute it again.
+        let mut hasher = DefaultHasher::new();
+        (&self.schedule.name, due_at).hash(&mut hasher);
+        let wait_ms = hasher.finish() % (jitter_ms.min(room) + 1);
+        NextOccurrence { due_at, fires_at: due_at.saturating_add(wait_ms) }
+    }
+
+    /// The last occurrence until `now`, from `due_at` on, and how many are before it. Exact up to
+    /// `count_max`; then the count is that, and the last is sought in the hour before `now`.
+    pub(super) fn last_until(&self, due_at: u64, now: u64, count_max: u64) -> (u64, u64) {
+        if let &Rhythm::Every { ms, .. } = &self.rhythm {
+            let until = now.min(self.schedule.ends_at.unwrap_or(u64::MAX));
+            let count = until.saturating_sub(due_at) / ms;
+            return (due_at + count * ms, count.min(count_max));
+        }
+        let (mut last, mut count) = (due_at, 0);
+        while let Some(next) = self.after(last).filter(|&next| next <= now) {
+            if count == count_max {
+                return (self.last_of_hour(last, now), count);
+            }
+            (last, count) = (next, count + 1);
+        }
+        (last, count)
+    }
+
+    /// The last occurrence in the hour before `now`; `known` if there is none.
+    fn last_of_hour(&self, known: u64, now: u64) -> u64 {
+        // One with a short distance is found in the first few seconds.
+        for ms in [10_000, 600_000, 3_600_000] {
+            let (mut last, from) = (None, known.max(now.saturating_sub(ms)));
+            let mut at = from;
+            while let Some(next) = self.after(at).filter(|&next| next <= now) {
+                (last, at) = (Some(next), next);
+            }
+            if let Some(last) = last {
+                return last;
+            }
+        }
+        known
+    }
+}
