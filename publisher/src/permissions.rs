@@ -60,7 +60,6 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::Queues { .. }
         | Request::Limits
         | Request::Schedules { .. }
-        | Request::PreviewSchedule { .. }
         | Request::Feed { .. }
         | Request::Jobs(_)
         | Request::DeadGroups { .. }
@@ -71,6 +70,8 @@ pub(crate) fn action_of(request: &Request) -> Action {
             Action::Enqueue
         }
         Request::Act { .. }
+        // It takes the owner's time, like the change that it may become.
+        | Request::PreviewSchedule { .. }
         | Request::Replace { .. }
         | Request::Pause { .. }
         | Request::SetLimit { .. }

@@ -6,9 +6,9 @@ use std::time::Instant;
 use longshore_access::{Action, Rights};
 use longshore_protocol::limits::OCCURRENCES_MAX;
 use longshore_protocol::messages::work::{
-    Answer, FromPublisher, PublisherStatus, ReplaceOutcome, Request, RequestError, Room,
+    Answer, FromPublisher, PublisherStatus, ReplaceOutcome, Request, RequestError, Room, RunOutcome,
 };
-use longshore_protocol::{JobId, LinkId};
+use longshore_protocol::{JobId, LinkId, Path, Refusal};
 use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLevel, State};
 use tracing::debug;
 
@@ -104,6 +104,11 @@ impl Owner {
                 self.operator_log.schedule_paused(&name, paused);
                 self.pause_schedule(now, (link, id), name, paused)?
             }
+            Request::RunSchedule { .. } if self.store.state().is_draining() => {
+                let outcome = RunOutcome::Refused(Refusal::Draining);
+                self.answer(link, id, Ok(Answer::ScheduleRun(outcome)));
+                return Ok(());
+            }
             Request::RunSchedule { name } => {
                 self.operator_log.schedule_run(&name);
                 let job = JobId::new_v7(now.wall_ms, rand::random());
@@ -182,8 +187,12 @@ impl Owner {
             _ => None,
         };
         if let Some(name) = schedule {
+            let enqueues = matches!(request, Request::RunSchedule { .. });
+            let may = |path: &Path| {
+                rights.may(Action::Act, path) && (!enqueues || rights.may(Action::Enqueue, path))
+            };
             let known = self.store.state().schedule(name);
-            return known.is_some_and(|known| !rights.may(Action::Act, &known.schedule.path));
+            return known.is_some_and(|known| !may(&known.schedule.path));
         }
         let name = match request {
             Request::SetLimit { limit } => &limit.name,

@@ -110,6 +110,29 @@ fn a_gap_runs_at_its_end_and_a_repeated_time_once() {
 }
 
 #[test]
+fn lists_and_ranges_are_fixed_times() {
+    let spring = ("2027-03-27T12:00:00Z", "2027-03-28T12:00:00Z");
+    let autumn = ("2026-10-24T12:00:00Z", "2026-10-25T12:00:00Z");
+    for (expression, (from, to), expected) in [
+        ("30 2,14 * * *", spring, &["2027-03-27T13:30:00Z", "2027-03-28T01:00:00Z"][..]),
+        ("0,30 2 * * *", spring, &["2027-03-28T01:00:00Z"]),
+        ("0 1-3 * * *", spring, &["2027-03-28T00:00:00Z", "2027-03-28T01:00:00Z"]),
+        ("0,30 2 * * *", autumn, &["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z"]),
+        (
+            "0 1-3 * * *",
+            autumn,
+            &["2026-10-24T23:00:00Z", "2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z"],
+        ),
+    ] {
+        assert_eq!(between(&cron(expression, "Europe/Berlin"), from, to), expected, "{expression}");
+    }
+    // In Nuuk the gap is the last hour of a Saturday.
+    let saturdays = cron("30 23 * * SAT", "America/Nuuk");
+    let found = between(&saturdays, "2027-03-27T12:00:00Z", "2027-03-29T12:00:00Z");
+    assert_eq!(found, ["2027-03-28T01:00:00Z"]);
+}
+
+#[test]
 fn wildcards_run_through_both_parts_of_a_repeated_time_and_skip_a_gap() {
     let half_hours = cron("*/30 * * * *", "Australia/Lord_Howe");
     let autumn = between(&half_hours, "2027-04-03T14:00:00Z", "2027-04-03T16:00:00Z");

@@ -4,8 +4,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use croner::Cron;
 use croner::parser::{CronParser, Year};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
 use longshore_protocol::limits::RUN_AT_MS_MAX;
 use longshore_protocol::messages::work::NextOccurrence;
 use longshore_protocol::{Schedule, Timing};
@@ -37,12 +38,14 @@ pub(crate) struct Times<'a> {
 
 #[derive(Debug)]
 enum Rhythm {
-    Cron(Box<Cron>, TimeZone),
-    /// At this distance, from that occurrence on.
-    Every {
-        ms: u64,
-        first: u64,
+    Cron {
+        cron: Box<Cron>,
+        zone: TimeZone,
+        /// Its times of the day are single ones, lists or ranges: no `*`, and no steps.
+        is_fixed: bool,
     },
+    /// At this distance, from that occurrence on.
+    Every { ms: u64, first: u64 },
 }
 
 impl Times<'_> {
@@ -56,7 +59,8 @@ impl Times<'_> {
                     InvalidTiming::Cron { expression, why }
                 })?;
                 let zone = TimeZone::get(zone).map_err(|_| InvalidTiming::Zone(zone.clone()))?;
-                Rhythm::Cron(Box::new(cron), zone)
+                let is_fixed = has_fixed_times(expression);
+                Rhythm::Cron { cron: Box::new(cron), zone, is_fixed }
             }
             &Timing::Every { ms } => {
                 let first = schedule.starts_at.unwrap_or(created_at.saturating_add(ms));
@@ -75,10 +79,13 @@ impl Times<'_> {
             &Rhythm::Every { ms, first } => {
                 first.checked_add(((at - first) / ms).checked_add(1)?.checked_mul(ms)?)?
             }
-            Rhythm::Cron(cron, zone) => {
+            Rhythm::Cron { cron, zone, is_fixed } => {
                 let at = Timestamp::from_millisecond(i64::try_from(at).ok()?).ok()?;
-                let next = cron.find_next_occurrence(&Zoned { at, zone }, false).ok()?;
-                u64::try_from(next.at.as_millisecond()).ok()?
+                let next = match is_fixed {
+                    true => next_fixed(cron, zone, at)?,
+                    false => cron.find_next_occurrence(&Zoned { at, zone }, false).ok()?.at,
+                };
+                u64::try_from(next.as_millisecond()).ok()?
             }
         };
         let end = self.schedule.ends_at.unwrap_or(u64::MAX).min(RUN_AT_MS_MAX);
@@ -138,3 +145,48 @@ impl Times<'_> {
         known
     }
 }
+
+/// Whether the hours, minutes and seconds of an expression are fixed times.
+fn has_fixed_times(expression: &str) -> bool {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    // Day, month and weekday come last.
+    let times = fields.len().checked_sub(3).and_then(|count| fields.get(..count));
+    times.is_some_and(|times| !times.is_empty() && !times.iter().any(|t| t.contains(['*', '/'])))
+}
+
+/// No zone but for a change of its date moves its clock by more.
+const CLOCK_CHANGE_MAX: SignedDuration = SignedDuration::from_hours(3);
+
+/// The next of the fixed times of an expression: one in a gap is at its end, and one that is
+/// repeated is the first. croner does so for single times, not for lists and ranges, and not in a
+/// gap that ends at midnight. So it finds the times of a clock that is never changed.
+fn next_fixed(cron: &Cron, zone: &TimeZone, at: Timestamp) -> Option<Timestamp> {
+    let before = at.checked_sub(CLOCK_CHANGE_MAX).ok()?;
+    let is_changed = zone.to_offset(before) != zone.to_offset(at);
+    let from = zone.to_datetime(if is_changed { before } else { at });
+    let mut civil = TimeZone::UTC.to_timestamp(from).ok()?;
+    loop {
+        let unchanged = Zoned { at: civil, zone: &TimeZone::UTC };
+        civil = cron.find_next_occurrence(&unchanged, false).ok()?.at;
+        let due = instant_of(zone, TimeZone::UTC.to_datetime(civil))?;
+        if due > at {
+            return Some(due);
+        }
+    }
+}
+
+/// When the zone's clock first shows that time, or passes it.
+fn instant_of(zone: &TimeZone, time: DateTime) -> Option<Timestamp> {
+    match zone.to_ambiguous_timestamp(time).offset() {
+        AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
+            offset.to_timestamp(time).ok()
+        }
+        AmbiguousOffset::Gap { before, .. } => {
+            // By the clock before its change, it is at or after the change.
+            let after = before.to_timestamp(time).ok()?.checked_add(ONE_NS).ok()?;
+            zone.preceding(after).next().map(|change| change.timestamp())
+        }
+    }
+}
+
+const ONE_NS: SignedDuration = SignedDuration::from_nanos(1);

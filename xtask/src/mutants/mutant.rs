@@ -122,7 +122,8 @@ mod tests {
     use super::*;
 
     fn mutant(find: &str, replace: &str) -> Mutant {
-        let text = format!("breaks = 'x'\nfile = 'queue/a.rs'\nfind = '{find}'\nreplace = '{replace}'\n");
+        let text =
+            format!("breaks = 'x'\nfile = 'queue/a.rs'\nfind = '{find}'\nreplace = '{replace}'\n");
         Mutant::parse("m", &text).unwrap()
     }
 

@@ -57,6 +57,14 @@ pub(super) struct ScheduleEntry {
     last_refusal: Option<Refusal>,
 }
 
+impl ScheduleEntry {
+    /// It has no next occurrence, although it is not paused: its end has come, or its zone was not
+    /// known for a time.
+    fn is_over(&self) -> bool {
+        !self.paused && self.next.is_none()
+    }
+}
+
 /// All schedules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedules {
@@ -206,7 +214,8 @@ impl State {
             schedule.version = version.or(before);
             let is_same = *entry.schedule == schedule && of_entry.is_same(&template);
             match (version, before) {
-                _ if is_same => return Ok(ScheduleOutcome::Unchanged),
+                _ if is_same && !entry.is_over() => return Ok(ScheduleOutcome::Unchanged),
+                _ if is_same => {}
                 (Some(version), Some(before)) if version < before => {
                     return Ok(ScheduleOutcome::Older(before));
                 }
@@ -247,12 +256,12 @@ impl State {
             return Ok(ScheduleOutcome::Added);
         };
         let entry = &mut self.schedules.table[number];
-        let has_timing = entry.schedule.has_timing_of(&schedule);
+        let stays = entry.schedule.has_timing_of(&schedule) && !entry.is_over();
         let before = std::mem::replace(&mut entry.template, template);
         (entry.schedule, entry.queue) = (schedule.into(), queue);
         let is_paused = entry.paused;
         self.schedules.templates.release(before);
-        if !has_timing && !is_paused {
+        if !stays && !is_paused {
             self.schedules.set_next(number, next);
         }
         Ok(ScheduleOutcome::Changed)

@@ -109,10 +109,11 @@ impl Model {
             let before = known.info.schedule.version;
             let version = schedule.version;
             schedule.version = version.or(before);
-            if known.info.schedule == schedule && known.bytes == contents {
-                return Ok(ScheduleOutcome::Unchanged);
-            }
+            let is_same = known.info.schedule == schedule && known.bytes == contents;
+            let is_over = !known.info.paused && known.info.next.is_none();
             match (version, before) {
+                _ if is_same && !is_over => return Ok(ScheduleOutcome::Unchanged),
+                _ if is_same => {}
                 (Some(version), Some(before)) if version < before => {
                     return Ok(ScheduleOutcome::Older(before));
                 }
@@ -145,7 +146,8 @@ impl Model {
             return Ok(ScheduleOutcome::Added);
         };
         let known = &mut self.schedules[known];
-        if !known.info.schedule.has_timing_of(&schedule) && !known.info.paused {
+        let is_over = known.info.next.is_none();
+        if (!known.info.schedule.has_timing_of(&schedule) || is_over) && !known.info.paused {
             known.info.next = next;
         }
         known.info.payload_len = entry.payload.len() as u64;
