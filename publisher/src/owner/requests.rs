@@ -105,7 +105,7 @@ impl Owner {
                 self.pause_schedule(now, (link, id), name, paused)?
             }
             Request::RunSchedule { .. } if self.store.state().is_draining() => {
-                let outcome = RunOutcome::Refused(Refusal::Draining);
+                let outcome = RunOutcome::Refused(Refusal::QueueClosed);
                 self.answer(link, id, Ok(Answer::ScheduleRun(outcome)));
                 return Ok(());
             }
