@@ -1,6 +1,8 @@
 //! The commands: the only way to change the state.
 
-use std::fmt;
+mod expired;
+mod occurrence;
+mod start;
 
 use bytes::Bytes;
 use longshore_protocol::limits::{
@@ -10,15 +12,13 @@ use longshore_protocol::messages::work::{
     Action, Checkpoint, EnqueueBatch, NextOccurrence, Pace, Selection, SettleBatch, Sources, Tokens,
 };
 use longshore_protocol::{
-    Decode, Durability, Encode, Epoch, FrameWriter, Gate, Glob, JobId, JobLimit, LinkId, Path,
-    PathSet, PublisherId, QueueSettings, Reader, Refusal, Role, Schedule, SessionId, Token,
-    WireError,
+    Decode, Encode, FrameWriter, Gate, Glob, JobId, JobLimit, LinkId, Path, PathSet, QueueSettings,
+    Reader, Refusal, Role, Schedule, SessionId, Token, WireError,
 };
 
-use crate::rules::Rules;
-
-/// Most paths, and most defaults, that a publisher may be started with.
-pub const START_PATHS_MAX: usize = 100_000;
+pub use self::expired::Expired;
+pub use self::occurrence::{Occurrence, RunOfOccurrence};
+pub use self::start::{START_PATHS_MAX, Secret, Start};
 
 /// The longest text of a client's identity, in bytes.
 pub(crate) const CLIENT_IDENTITY_BYTES_MAX: usize = 512;
@@ -277,78 +277,6 @@ pub enum Command {
         /// The number of jobs; [`u64::MAX`] for no limit.
         budget: u64,
     },
-}
-
-/// The parameters of a start.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Start {
-    /// The publisher's id, which lives as long as its data directory.
-    pub publisher: PublisherId,
-    /// One more than the last epoch.
-    pub epoch: Epoch,
-    /// The machine's boot id: within one boot, monotonic time continues by the clock; across boots,
-    /// by the wall clock.
-    pub boot: [u8; 16],
-    /// Keys the index of ids, so that no client can choose ids that collide in it. Drawn when the
-    /// data directory is created; only the first start's counts, and later ones repeat it.
-    pub secret: Secret,
-    /// The rules that apply from now on.
-    pub rules: Box<Rules>,
-    /// How durable this run's acknowledgements are.
-    pub durability: Durability,
-    /// Paths that it serves by name.
-    pub paths: Vec<Path>,
-    /// Paths below which any queue is created on first use.
-    pub defaults: Vec<Path>,
-}
-
-/// 16 random bytes that no message, listing or log line contains.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Secret(pub [u8; 16]);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
-/// A lease that has ended without a settle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expired {
-    /// The lease.
-    pub token: Token,
-    /// Whether its worker had reported the attempt as started: then the attempt counts.
-    pub started: bool,
-    /// True if no worker resumed it after the publisher's own restart: then the attempt does not
-    /// count.
-    pub restart: bool,
-    /// True if the attempt exceeded its run timeout: it has failed.
-    pub timed_out: bool,
-}
-
-/// The next occurrence of a schedule has come due: what becomes of it, and the one after it. Times
-/// are in milliseconds since 1970.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Occurrence {
-    /// The schedule's number.
-    pub schedule: u32,
-    /// The time of its next occurrence. If the schedule has another one, nothing happens.
-    pub due_at: u64,
-    /// The job to enqueue, if any: of this occurrence, or of the last that was missed.
-    pub run: Option<RunOfOccurrence>,
-    /// Occurrences that are missed: they get no job.
-    pub missed: u64,
-    /// The next occurrence now.
-    pub next: Option<NextOccurrence>,
-}
-
-/// The job of an occurrence.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RunOfOccurrence {
-    /// The time of the occurrence.
-    pub due_at: u64,
-    /// The job's id.
-    pub job: JobId,
 }
 
 impl Command {
@@ -695,103 +623,6 @@ mod kind {
     pub(super) const PAUSE_SCHEDULE: u8 = 26;
     pub(super) const RUN_SCHEDULE: u8 = 27;
     pub(super) const OCCUR: u8 = 28;
-}
-
-impl Encode for Start {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.publisher.encode(out);
-        self.epoch.encode(out);
-        out.put(&self.boot);
-        out.put(&self.secret.0);
-        self.rules.encode(out);
-        self.durability.encode(out);
-        self.paths.encode(out);
-        self.defaults.encode(out);
-    }
-}
-
-impl Decode for Start {
-    fn decode(r: &mut Reader) -> Result<Start, WireError> {
-        Ok(Start {
-            publisher: PublisherId::decode(r)?,
-            epoch: Epoch::decode(r)?,
-            boot: r.id()?,
-            secret: Secret(r.id()?),
-            rules: Box::new(Rules::decode(r)?),
-            durability: Durability::decode(r)?,
-            paths: r.list("paths of a start", START_PATHS_MAX)?,
-            defaults: r.list("defaults of a start", START_PATHS_MAX)?,
-        })
-    }
-}
-
-const STARTED: u8 = 1;
-const RESTART: u8 = 2;
-const TIMED_OUT: u8 = 4;
-
-impl Encode for Expired {
-    fn encode(&self, out: &mut FrameWriter) {
-        self.token.encode(out);
-        let mut flags = 0;
-        for (is_set, flag) in
-            [(self.started, STARTED), (self.restart, RESTART), (self.timed_out, TIMED_OUT)]
-        {
-            flags |= if is_set { flag } else { 0 };
-        }
-        out.u8(flags);
-    }
-}
-
-impl Decode for Expired {
-    fn decode(r: &mut Reader) -> Result<Expired, WireError> {
-        let token = Token::decode(r)?;
-        let invalid_flags = r.invalid("flags of an expired lease");
-        let flags = r.u8()?;
-        if flags & !(STARTED | RESTART | TIMED_OUT) != 0 {
-            return Err(invalid_flags);
-        }
-        Ok(Expired {
-            token,
-            started: flags & STARTED != 0,
-            restart: flags & RESTART != 0,
-            timed_out: flags & TIMED_OUT != 0,
-        })
-    }
-}
-
-impl Encode for Occurrence {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(u64::from(self.schedule));
-        out.u64(self.due_at);
-        self.run.encode(out);
-        out.u64(self.missed);
-        self.next.encode(out);
-    }
-}
-
-impl Decode for Occurrence {
-    fn decode(r: &mut Reader) -> Result<Occurrence, WireError> {
-        Ok(Occurrence {
-            schedule: r.u32()?,
-            due_at: r.u64()?,
-            run: r.option()?,
-            missed: r.u64()?,
-            next: r.option()?,
-        })
-    }
-}
-
-impl Encode for RunOfOccurrence {
-    fn encode(&self, out: &mut FrameWriter) {
-        out.u64(self.due_at);
-        self.job.encode(out);
-    }
-}
-
-impl Decode for RunOfOccurrence {
-    fn decode(r: &mut Reader) -> Result<RunOfOccurrence, WireError> {
-        Ok(RunOfOccurrence { due_at: r.u64()?, job: JobId::decode(r)? })
-    }
 }
 
 #[cfg(test)]

@@ -102,8 +102,8 @@ pub(crate) struct AddSchedule {
         conflicts_with = "file"
     )]
     pub(crate) jitter: Option<Duration>,
-    /// Of occurrences that were missed, because the publisher was down: the latest gets a job, once,
-    /// within an hour; all do; or none that is over 10s late [default: latest]
+    /// Of occurrences that were missed, because the publisher was down: the latest gets a job,
+    /// once, within an hour; all do; or none that is over 10s late [default: latest]
     #[arg(
         long,
         value_name = "latest|all|none",

@@ -4,7 +4,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | [`client`], [`options`], [`answers`], [`job_locator`] | the client, its read-only requests, and its results |
-//! | [`actions`], [`queue_control`], [`dead_letters`], [`schedules`], [`workers`] | requests that change something |
+//! | [`actions`], [`queue_control`], [`dead_letters`], [`schedules`], [`workers`] | changes |
 //! | [`job_pages`], [`feed`], [`wait`] | listings, changes, and the ends of jobs |
 //! | [`requester`], [`tool_link`], [`retry`] | sends a request to a publisher, over reconnects |
 

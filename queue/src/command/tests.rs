@@ -4,10 +4,14 @@ use bytes::Bytes;
 use longshore_protocol::messages::work::{
     BatchBuilder, Filter, NewSettle, SettleBatchBuilder, Sources,
 };
-use longshore_protocol::{JobId, JobRate, JobState, LimitScope, Missed, NewJob, Overlap, Timing};
+use longshore_protocol::{
+    Durability, Epoch, JobId, JobRate, JobState, LimitScope, Missed, NewJob, Overlap, PublisherId,
+    Timing,
+};
 use proptest::prelude::*;
 
 use super::*;
+use crate::rules::Rules;
 
 /// The highest kind of a command.
 const KIND_MAX: u8 = 28;

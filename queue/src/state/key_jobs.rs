@@ -63,11 +63,7 @@ impl KeyJobs {
         rank_of: impl Fn(&Row) -> Rank,
     ) -> Option<(Rank, u32)> {
         let listed = (list.head != NONE).then(|| (rank_of(&rows[list.head]), list.head));
-        if self.late.is_empty() {
-            return listed;
-        }
-        let late = self.late.range(all_of(key)).next();
-        listed.into_iter().chain(late.map(|&(_, rank, slot)| (rank, slot))).min()
+        listed.into_iter().chain(self.late_of(key).next()).min()
     }
 
     /// The last job of the key, and its rank.
@@ -80,11 +76,14 @@ impl KeyJobs {
         rank_of: impl Fn(&Row) -> Rank,
     ) -> Option<(Rank, u32)> {
         let listed = (list.tail != NONE).then(|| (rank_of(&rows[list.tail]), list.tail));
-        if self.late.is_empty() {
-            return listed;
-        }
-        let late = self.late.range(all_of(key)).next_back();
-        listed.into_iter().chain(late.map(|&(_, rank, slot)| (rank, slot))).max()
+        listed.into_iter().chain(self.late_of(key).next_back()).max()
+    }
+
+    #[inline]
+    fn late_of(&self, key: u32) -> impl DoubleEndedIterator<Item = (Rank, u32)> {
+        let last = (key, (Reverse(i32::MIN), (u64::MAX, u32::MAX)), u32::MAX);
+        let late = self.late.range((key, (Reverse(i32::MAX), (0, 0)), 0)..=last);
+        late.map(|&(_, rank, slot)| (rank, slot))
     }
 
     /// The late jobs, and those of every list, which has to be sorted: for the invariant.
@@ -107,9 +106,4 @@ impl KeyJobs {
         }
         Ok(found)
     }
-}
-
-fn all_of(key: u32) -> std::ops::RangeInclusive<(u32, Rank, u32)> {
-    let last = (key, (Reverse(i32::MIN), (u64::MAX, u32::MAX)), u32::MAX);
-    (key, (Reverse(i32::MAX), (0, 0)), 0)..=last
 }

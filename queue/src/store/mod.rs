@@ -453,8 +453,8 @@ impl<L: Log> Store<L> {
         admission::refusal(bytes, &self.state, &self.budget(), self.memory_max)
     }
 
-    /// Whether it takes jobs of schedules: it has room for jobs, and does not drain. Otherwise their
-    /// occurrences wait, as if the publisher were down.
+    /// Whether it takes jobs of schedules: it has room for jobs, and does not drain. Otherwise
+    /// their occurrences wait, as if the publisher were down.
     pub fn takes_occurrences(&self) -> bool {
         let budget = self.budget();
         !self.state.is_draining()

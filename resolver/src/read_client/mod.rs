@@ -239,8 +239,8 @@ impl ReadClient {
     }
 
     /// Makes one replica forget a missing publisher, so that it is reported no longer. False if the
-    /// replica does not know it. Takes as long as [`ReadClient::replica_status`]. Not cancel safe: a
-    /// dropped call may have succeeded.
+    /// replica does not know it. Takes as long as [`ReadClient::replica_status`]. Not cancel safe:
+    /// a dropped call may have succeeded.
     pub async fn forget_publisher(
         &self,
         replica: &str,

@@ -153,9 +153,9 @@ fields! {
             /// True to pause, false to resume.
             paused: bool,
         },
-        /// Enqueues a job of a schedule now, whatever the overlap, also while it is paused. Answered
-        /// by [`Answer::ScheduleRun`](super::Answer::ScheduleRun). If it is sent again, there are
-        /// two jobs.
+        /// Enqueues a job of a schedule now, whatever the overlap, also while it is paused.
+        /// Answered by [`Answer::ScheduleRun`](super::Answer::ScheduleRun). If it is sent again,
+        /// there are two jobs.
         22 = RunSchedule {
             /// Its name.
             name: String = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),

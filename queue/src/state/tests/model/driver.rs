@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use longshore_protocol::messages::work::{Action, ActionReport, BlockedBy, Selection};
+use longshore_protocol::messages::work::{ActOutcome, Action, ActionReport, BlockedBy, Selection};
 use longshore_protocol::{Durability, Epoch, JobId, JobState, LinkId, PublisherId, Token};
 
 use super::super::scenario::{glob, id, path};
@@ -327,14 +327,22 @@ fn name_in_diagram(state: Option<JobState>) -> String {
     state.map_or_else(|| "[*]".to_owned(), |state| format!("{state:?}").to_lowercase())
 }
 
-/// A dry run predicts how many jobs an act applies to. Names given twice count twice in it; and a
-/// job that was confirmed before may be removed for one that expires on confirmation.
+/// A dry run predicts how many jobs an act applies to. Names given twice count twice in it, and so
+/// do dead jobs with one unique key, of which one is revived; and a job that was confirmed before
+/// may be removed for one that expires on confirmation.
 fn assert_previewed(command: &Command, preview: &ActionReport, report: &ActionReport) {
     let Command::Act { action, selection, .. } = command else { return };
     let is_expected = match selection {
         Selection::Ids(ids) => {
             let is_repeated = ids.iter().collect::<BTreeSet<_>>().len() < ids.len();
-            let may_exceed = is_repeated || *action == Action::Confirm;
+            let not_unique = |report: &ActionReport| {
+                let outcomes = report.outcomes.iter();
+                outcomes.filter(|outcome| matches!(outcome, ActOutcome::NotUnique(_))).count()
+                    as u64
+            };
+            let rivals = not_unique(report).saturating_sub(not_unique(preview));
+            let may_exceed =
+                is_repeated || *action == Action::Confirm || preview.done == report.done + rivals;
             // A unique key may have been held for a period that has just passed.
             let may_be_free = preview.refused > 0 && report.done <= preview.done + preview.refused;
             report.done == preview.done
