@@ -401,9 +401,9 @@ pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
     FairKey, Fingerprint, FingerprintError, Glob, GlobError, Headers, Idempotency, JobChange,
     JobError, JobId, JobKeys, JobLimit, JobOptions, JobRate, JobRef, JobState, LimitScope,
-    LinkTiming, Missed, NameError, NewJob, OnConflict, Overlap, Path, PathError, PublicationKind,
-    PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Schedule, Terms, Timing,
-    Token, TraceContext, Unique, UniqueUntil,
+    LinkTiming, Missed, NameError, NewJob, OnConflict, Overlap, ParentEnd, Path, PathError,
+    PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Schedule,
+    Terms, Timing, Token, TraceContext, Unique, UniqueUntil,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{

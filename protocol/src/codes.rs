@@ -78,6 +78,10 @@ codes! {
         /// it.
         NotUnique = 19, "NotUnique: another job of this queue, or of this atomic batch, has the \
                          unique key; try again once that job no longer holds it";
+        /// The job waits for one that does not exist here: it was never enqueued, is at another
+        /// publisher, or was removed after its end. Enqueue parents first, at the same home.
+        ParentGone = 20, "ParentGone: the job waits for one that this publisher does not have; \
+                          enqueue it first, below the same home, and let it be kept long enough";
     }
 }
 

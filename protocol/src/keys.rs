@@ -1,6 +1,7 @@
 //! What relates a job to other jobs of its queue. Exact at the home of its path, the one
 //! publisher that gets jobs with keys.
 
+use crate::after::{Parent, parents};
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::{put_masked, read_masked};
 use crate::frame::FrameWriter;
@@ -25,6 +26,9 @@ pub struct JobKeys {
     pub limit: Option<String>,
     /// How many units of limits it takes, 1 to 1,000; 1 by default.
     pub cost: Option<u16>,
+    /// The jobs that it waits for, all of them: up to 100. It has no other time then, and is not
+    /// prepared.
+    pub after: Vec<Parent>,
 }
 
 /// A fair key: mostly the tenant whose job it is.
@@ -94,6 +98,7 @@ impl Encode for JobKeys {
             3 => self.fair,
             4 => self.limit,
             5 => self.cost.map(u64::from),
+            6 => (!self.after.is_empty()).then(|| self.after.clone()),
         }
     }
 }
@@ -109,8 +114,10 @@ impl Decode for JobKeys {
             3 => fair: FairKey::decode,
             4 => limit: |r| key(r, "limit key"),
             5 => cost: cost,
+            6 => after: parents,
         }
-        let keys = JobKeys { idempotency, order, unique, fair, limit, cost };
+        let after = after.unwrap_or_default();
+        let keys = JobKeys { idempotency, order, unique, fair, limit, cost, after };
         if keys.is_empty() { Err(empty) } else { Ok(keys) }
     }
 }

@@ -4,6 +4,7 @@
 //! `docs/PROTOCOL.md` describes the same bytes for other languages.
 
 pub mod address;
+mod after;
 pub mod codec;
 pub mod codes;
 mod fields;
@@ -38,6 +39,7 @@ mod unique;
 pub mod value;
 
 pub use address::{Address, AddressError, HostAddress, UnknownAddress};
+pub use after::{Parent, ParentEnd};
 pub use codec::{Decode, Encode, Reader, WireError};
 pub use codes::{
     AttemptOutcome, BatchRefusal, CheckpointOutcome, DeathReason, Durability, EnqueueOutcome, Gate,

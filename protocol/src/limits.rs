@@ -48,6 +48,8 @@ pub const LIMIT_PERIOD_MS_MAX: u64 = 31 * 24 * 60 * 60 * 1_000;
 pub const LIMIT_REFILL_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
 /// Longest time for which a handler may let a limit key rest, in milliseconds (7 days).
 pub const THROTTLE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// Most parents of one job.
+pub const PARENTS_MAX: usize = 100;
 /// Most schedules at one publisher.
 pub const SCHEDULES_MAX: usize = 20_000;
 /// Longest name of a schedule, in bytes.

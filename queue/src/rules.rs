@@ -69,6 +69,8 @@ rules! {
     /// Most limit keys of jobs that exist, or whose rates remember them; a job with one more is
     /// `KeysFull`.
     limit_keys = 1_000_000;
+    /// Most waits of jobs for parents; a job with one more is `KeysFull`.
+    parents = 10_000_000;
     /// Most limits; one more is refused.
     limits = LIMITS_MAX as u64;
     /// Most schedules; one more is refused.

@@ -31,8 +31,8 @@ pub(crate) struct Enqueue {
     pub(crate) lines: bool,
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
     /// "idempotency_for", "order_key", "fair_key", "fair_weight", "limit_key", "cost",
-    /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "priority", "delay", "at",
-    /// "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result",
+    /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "after": [JOB, …],
+    /// "after_death", "after_end", "priority", "delay", "at", "expires", "max_attempts", "lease", "run_timeout", "backoff", "keep", "prepare", "result",
     /// "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
@@ -106,6 +106,16 @@ pub(crate) struct Enqueue {
     /// One job with this key runs, and one waits: the latest
     #[arg(long, value_name = "KEY", conflicts_with_all = ["unique", "order_key"])]
     pub(crate) latest: Option<String>,
+    /// Do not run before these jobs have completed. One that dies may still be revived; after any
+    /// other end of theirs the job is cancelled
+    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    pub(crate) after: Vec<JobId>,
+    /// Do not run before these jobs have died; if one ends in another way, the job is cancelled
+    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    pub(crate) after_death: Vec<JobId>,
+    /// Do not run before these jobs have ended, in whatever way
+    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    pub(crate) after_end: Vec<JobId>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
@@ -163,4 +173,10 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
             format!("'{text}' is not a header; write it like content-type=text/plain")
         })?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A job's id, alone or as `enqueue` prints it: `PUBLISHER:ID`.
+pub(crate) fn parse_parent(text: &str) -> Result<JobId, String> {
+    let id = text.rsplit_once(':').map_or(text, |(_, id)| id);
+    id.parse().map_err(|error| format!("{error}"))
 }

@@ -53,7 +53,7 @@ pub(crate) use context::{ContextAction, ContextCommand};
 pub(crate) use cron::{AddSchedule, Cron, CronAction, OfSchedule};
 pub(crate) use demo::{Demo, DemoWorker};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
-pub(crate) use enqueue::Enqueue;
+pub(crate) use enqueue::{Enqueue, parse_parent};
 pub(crate) use file_argument::{file_argument, file_text};
 pub(crate) use groups::command;
 pub(crate) use home::{Home, HomeAction};
@@ -326,6 +326,8 @@ mod tests {
             "longshore limit set api /a/** --scope key --rate 100/s --burst 20 --concurrency 2",
             "longshore limit rm smtp",
             "longshore enqueue /jobs text --limit-key acme --cost 5",
+            "longshore enqueue /jobs text --after 019a0000-0000-7000-8000-000000000001 \
+             --after-end pa:019a0000-0000-7000-8000-000000000002",
             "longshore cron ls --json",
             "longshore cron add nightly /reports all --cron 30.3.*.*.* --zone Europe/Berlin",
             "longshore cron add poll /poll --every 5m --jitter 30s --overlap allow --missed all",
@@ -408,6 +410,7 @@ mod tests {
             "longshore enqueue /jobs --lines --idempotency-key order-42",
             "longshore enqueue /jobs text --unique-until start",
             "longshore enqueue /jobs text --cost 1001",
+            "longshore enqueue /jobs text --after pa",
             "longshore cron add nightly /reports",
             "longshore cron add nightly /reports --cron a --every 5m",
             "longshore cron add nightly /reports --every 5m --zone UTC",

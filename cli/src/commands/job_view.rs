@@ -200,6 +200,9 @@ fn blocked_json(by: &BlockedBy) -> Value {
             "limit": by.limit, "limit_key": key,
             "until": by.until.map(show_timestamp),
         }),
+        BlockedBy::Parent { job, state } => {
+            json!({ "parent": job.to_string(), "state": state.to_string() })
+        }
         BlockedBy::Throttled { key, until } => {
             json!({ "limit_key": key, "until": show_timestamp(*until) })
         }
@@ -213,6 +216,7 @@ pub(super) fn shown_blocked(by: &BlockedBy) -> String {
             let key = shown(key.as_bytes(), CELL_CHARS);
             format!("its order key {key} is at job {job}, which is {state}")
         }
+        BlockedBy::Parent { job, state } => format!("it waits for job {job}, which is {state}"),
         BlockedBy::Limit { by, key } => shown_limit(by, key.as_deref()),
         BlockedBy::Throttled { key, until } => {
             let key = shown(key.as_bytes(), CELL_CHARS);

@@ -38,6 +38,8 @@ pub(super) enum Cause {
     Order,
     Limit,
     DeadOrder,
+    Parent,
+    DeadParent,
     ClockHeld,
     Paused,
     NoWorker,
@@ -59,6 +61,8 @@ impl Cause {
             Cause::Order => "order",
             Cause::Limit => "limit",
             Cause::DeadOrder => "dead_order",
+            Cause::Parent => "parent",
+            Cause::DeadParent => "dead_parent",
             Cause::ClockHeld => "clock_held",
             Cause::Paused => "paused",
             Cause::NoWorker => "no_worker",
@@ -185,6 +189,11 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
                     let reason = Reason::new(Cause::DeadOrder, shown_blocked(by));
                     reason.with_remedy(format!("longshore dead revive {job}"))
                 }
+                BlockedBy::Parent { job, state: JobState::Dead } => {
+                    let reason = Reason::new(Cause::DeadParent, shown_blocked(by));
+                    reason.with_remedy(format!("longshore dead revive {job}"))
+                }
+                BlockedBy::Parent { .. } => Reason::new(Cause::Parent, shown_blocked(by)),
                 BlockedBy::Order { .. } => Reason::new(Cause::Order, shown_blocked(by)),
                 BlockedBy::Limit { .. } | BlockedBy::Throttled { .. } => {
                     Reason::new(Cause::Limit, shown_blocked(by))

@@ -38,7 +38,7 @@ fn sessions_about_jobs_print_what_the_page_shows() {
 /// Runs the steps of a page, at least so many.
 #[test]
 fn sessions_about_workflows_print_what_the_page_shows() {
-    replay(include_str!("../../../docs/WORKFLOWS.md"), 7);
+    replay(include_str!("../../../docs/WORKFLOWS.md"), 10);
 }
 
 fn replay(page: &str, at_least: usize) {

@@ -249,7 +249,8 @@ arbitrary! {
         let others = idempotency.is_some() || unique.is_some() || fair.is_some();
         let one = !others && limit.is_none() && cost.is_none();
         let order = order.or(one.then(|| "k".to_owned()));
-        JobKeys { idempotency, order, unique, fair, limit, cost }
+        let after = (0..source.within(0..=2)).map(|_| source.of()).collect();
+        JobKeys { idempotency, order, unique, fair, limit, cost, after }
     };
     Idempotency: |source| {
         let key: String = source.of();

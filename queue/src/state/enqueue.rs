@@ -207,7 +207,8 @@ impl State {
         }
         let fits = in_place(unique, self.admit(*destination, 0, 0, 0));
         let found = (key, unique);
-        if let Err(refusal) = fits.and_then(|()| self.admit_keys(path, &head, found)) {
+        let fits = fits.and_then(|()| self.admit_keys(path, &head, found));
+        if let Err(refusal) = fits.and_then(|()| self.admit_parents(&head, 0, |_| false)) {
             return EnqueueOutcome::Refused(refusal);
         }
         let queue = match *destination {
@@ -230,12 +231,14 @@ impl State {
             (None, None) => profile::DEFAULT,
             (options, keys) => self.profile_of(queue, options, keys.as_deref()),
         };
-        let mut replaces = None;
+        let (mut replaces, mut node) = (None, None);
         if let UniqueUse::Replaces(first) = unique {
             replaces = Some(self.rows[first].id);
+            node = self.take_node(first);
             self.remove_job(first, JobChange::Replaced, out);
         }
         self.insert_job(queue, &head, NewRow { entry, profile, schedule, replaces }, out);
+        self.pass_node(node, &head.id);
         EnqueueOutcome::Created
     }
 
@@ -254,6 +257,7 @@ impl State {
         let mut new_limits: HashSet<(&Path, String)> = HashSet::new();
         let mut new_uniques: HashSet<(&Path, String)> = HashSet::new();
         let mut removed: HashSet<u32> = HashSet::new();
+        let mut new_edges = 0;
         let mut added = NewKeys::default();
         let mut judge = |entry: BatchEntry| {
             let path = &batch.paths[entry.path];
@@ -305,7 +309,9 @@ impl State {
             if limit.as_ref().is_some_and(|limit| new_limits.contains(limit)) {
                 keys.limits = 0;
             }
-            match fits.and_then(|()| self.admit_new_keys(keys, added)) {
+            let fits = fits.and_then(|()| self.admit_new_keys(keys, added));
+            let is_new = |job: &JobId| new_jobs.contains_key(job);
+            match fits.and_then(|()| self.admit_parents(&head, new_edges, is_new)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
                     new_queues +=
@@ -315,6 +321,7 @@ impl State {
                         _ => *jobs += 1,
                     }
                     new_jobs.insert(head.id, payload);
+                    new_edges += head.keys.as_ref().map_or(0, |keys| keys.after.len()) as u64;
                     added.held += keys.held;
                     added.orders += keys.orders;
                     added.shares += keys.shares;
@@ -447,7 +454,10 @@ impl State {
         if expires_at.is_some() {
             self.side_mut(slot).expires_at = expires_at;
         }
-        if is_prepared {
+        let parents = head.keys.as_ref().map_or(&[][..], |keys| &keys.after);
+        if !parents.is_empty() {
+            self.enter_waiting(slot, parents);
+        } else if is_prepared {
             self.enter_prepared(slot, due);
         } else {
             self.schedule_or_ready(slot, due, Substate::Fresh);

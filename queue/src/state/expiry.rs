@@ -28,6 +28,7 @@ impl State {
                 | Substate::Timed
                 | Substate::Blocked
                 | Substate::Limited
+                | Substate::Waiting
         );
         self.sides[row.side].expires_at.filter(|_| waits && row.attempts == 0)
     }

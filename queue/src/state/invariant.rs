@@ -40,6 +40,7 @@ impl State {
         self.check_uniques()?;
         self.check_limits()?;
         self.check_schedules()?;
+        self.check_graph().map_err(str::to_owned)?;
         self.check_groups()
     }
 

@@ -59,6 +59,7 @@ impl State {
         let items = self.side_items * ITEM_BYTES as u64;
         let keys = self.keys.bytes()
             + self.uniques.bytes()
+            + self.graph.bytes()
             + self.orders.bytes()
             + self.shares.table.len() as u64 * SHARE_BYTES
             + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES

@@ -16,6 +16,7 @@
 //!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 //! - How many run, and start in a period, may be limited: [`limit`].
+//! - Jobs may wait for the ends of others: [`graph`].
 //! - Schedules enqueue jobs by themselves: [`schedule`].
 
 mod act;
@@ -31,6 +32,7 @@ mod events;
 mod expiry;
 mod fair;
 mod free_handlers;
+mod graph;
 mod history;
 mod id_key;
 mod idempotency;
@@ -86,6 +88,7 @@ pub use snapshot::{Frozen, Restoring, SnapshotError};
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
 use self::fair::Shares;
+use self::graph::Graph;
 use self::idempotency::HeldKeys;
 use self::limit::Limits;
 use self::links::{Link, ServedPaths};
@@ -138,6 +141,7 @@ pub struct State {
     uniques: Uniques,
     limits: Limits,
     schedules: Schedules,
+    graph: Graph,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -189,6 +193,7 @@ impl State {
             uniques: Uniques::default(),
             limits: Limits::new(),
             schedules: Schedules::default(),
+            graph: Graph::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
@@ -276,6 +281,7 @@ impl State {
                 self.configure(*link, *request, &change, out);
             }
         }
+        self.settle_parents(out);
         self.settle_turns(out);
         self.dispatch_jobs(out);
     }

@@ -110,6 +110,11 @@ impl State {
         match self.rows[slot].substate {
             Substate::Blocked => {}
             Substate::Limited => return Some(self.limited_by_key(slot)),
+            Substate::Waiting => {
+                let parent = &self.rows[self.first_parent(slot)?];
+                let (job, state) = (parent.id, parent.substate.state()?);
+                return Some(BlockedBy::Parent { job, state });
+            }
             Substate::Fresh | Substate::Returned => {
                 let by = self.limited_by(self.rows[slot].queue)?;
                 return Some(BlockedBy::Limit { by, key: None });

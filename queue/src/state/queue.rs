@@ -188,6 +188,6 @@ fn counter(counts: &mut JobCounts, substate: Substate) -> Option<&mut u64> {
         Substate::Dead => &mut counts.dead,
         Substate::Prepared => &mut counts.prepared,
         Substate::Expired => &mut counts.expired,
-        Substate::Blocked | Substate::Limited => &mut counts.blocked,
+        Substate::Blocked | Substate::Limited | Substate::Waiting => &mut counts.blocked,
     })
 }

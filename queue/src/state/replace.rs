@@ -72,7 +72,7 @@ impl State {
         keys.share = share;
         let has_turn = keys.order != NONE && self.orders.table[keys.order].turn == dead;
         let profile = self.profile_with(Some(options), keys);
-        let unique = self.take_unique(dead);
+        let (unique, node) = (self.take_unique(dead), self.take_node(dead));
         self.remove_job(dead, JobChange::Dropped, out);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
@@ -84,6 +84,7 @@ impl State {
         if let Some(unique) = unique {
             self.pass_unique(unique, &head.id);
         }
+        self.pass_node(node, &head.id);
         ReplaceOutcome::Replaced
     }
 }

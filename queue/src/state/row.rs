@@ -78,10 +78,12 @@ pub(super) enum Substate {
     Blocked = 12,
     /// Due, and waiting for room of its limit key.
     Limited = 13,
+    /// Waits for the ends of other jobs. `queue_prev` is its first edge to one.
+    Waiting = 14,
 }
 
 impl Substate {
-    pub(super) const ALL: [Substate; 14] = [
+    pub(super) const ALL: [Substate; 15] = [
         Substate::Free,
         Substate::Fresh,
         Substate::Returned,
@@ -96,6 +98,7 @@ impl Substate {
         Substate::Expired,
         Substate::Blocked,
         Substate::Limited,
+        Substate::Waiting,
     ];
 
     pub(super) fn from_code(code: u8) -> Option<Substate> {
@@ -129,7 +132,7 @@ impl Substate {
             Substate::Dead => JobState::Dead,
             Substate::Prepared => JobState::Prepared,
             Substate::Expired => JobState::Expired,
-            Substate::Blocked | Substate::Limited => JobState::Blocked,
+            Substate::Blocked | Substate::Limited | Substate::Waiting => JobState::Blocked,
         })
     }
 }

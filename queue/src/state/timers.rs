@@ -44,6 +44,7 @@ impl State {
         let sets = [&self.timers.mono, &self.timers.cleanup, &self.sessions.to_remove];
         let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
         let stalled = (!self.dispatch.stalled.is_empty()).then_some(self.now.mono_ms);
+        let stalled = stalled.or(self.graph.has_ended().then_some(self.now.mono_ms));
         wall.chain(mono).chain(self.limits_timer_ms()).chain(stalled).min()
     }
 

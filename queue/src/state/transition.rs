@@ -30,6 +30,8 @@ pub(super) struct SideRow {
     /// The template of the schedule that made it. Its row's entry is only its place in the order
     /// of enqueuing.
     pub(super) template: Option<u32>,
+    /// Its node, if jobs wait for it.
+    pub(super) node: Option<u32>,
 }
 
 impl State {
@@ -85,6 +87,7 @@ impl State {
         row.set_ended_mono_ms(self.now.mono_ms);
         self.set_substate(slot, substate);
         self.emit(slot, change, out);
+        self.tell_children(slot);
         self.retain_ended(slot, out);
     }
 
@@ -108,6 +111,7 @@ impl State {
         self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
+        self.tell_children(slot);
         self.retain_dead(slot, out);
     }
 
@@ -117,6 +121,7 @@ impl State {
         self.leave_substate(slot);
         self.return_turn(slot);
         self.forget_unique(slot);
+        self.leave_children(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
         if let Some(keys) = self.profiles.release(profile) {
             self.release_keys(keys);
@@ -353,6 +358,7 @@ impl State {
             Substate::Completed | Substate::Cancelled | Substate::Expired => self.leave_ended(slot),
             Substate::Blocked => self.leave_blocked(slot),
             Substate::Limited => self.leave_limited(slot),
+            Substate::Waiting => self.leave_waiting(slot),
             Substate::Prepared => {
                 q.prepared.unlink(&mut self.rows, Links::Main, slot);
                 self.timers.jobs(substate).remove(&(when, slot));

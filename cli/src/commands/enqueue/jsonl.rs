@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use longshore::protocol::FairKey;
-use longshore::{Due, NewJob, Unique};
+use longshore::{Due, JobId, NewJob, Unique};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::arguments::parse_parent;
 use crate::backoff::parse_backoff;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 use crate::unique::{parse_on_conflict, parse_until};
@@ -28,6 +29,12 @@ struct Line {
     unique_until: Option<String>,
     on_conflict: Option<String>,
     latest: Option<String>,
+    #[serde(default)]
+    after: Vec<String>,
+    #[serde(default)]
+    after_death: Vec<String>,
+    #[serde(default)]
+    after_end: Vec<String>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -135,7 +142,16 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     job.options.prepared = line.prepare.unwrap_or(job.options.prepared);
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
     job.headers.0.extend(line.headers);
-    Ok(job)
+    let after = [
+        parents(&line.after, "after")?,
+        parents(&line.after_death, "after_death")?,
+        parents(&line.after_end, "after_end")?,
+    ];
+    super::add_parents(job, after.each_ref().map(Vec::as_slice))
+}
+
+fn parents(jobs: &[String], name: &str) -> Result<Vec<JobId>, String> {
+    jobs.iter().map(|job| named(name, parse_parent(job))).collect()
 }
 
 fn set_unique(

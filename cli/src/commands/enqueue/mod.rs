@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, WAIT_MS_MAX};
-use longshore::protocol::{FairKey, Idempotency};
+use longshore::protocol::limits::{LEASE_MS_MAX, LEASE_MS_MIN, PARENTS_MAX, WAIT_MS_MAX};
+use longshore::protocol::{FairKey, Idempotency, ParentEnd};
 use longshore::{
-    Due, Glob, Headers, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts, Unique,
-    new_id,
+    Due, Glob, Headers, JobId, JobOptions, NewJob, PathAnswer, Pipeline, Producer, Receipts,
+    Unique, new_id,
 };
 use serde_json::json;
 
@@ -149,9 +149,32 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     if let Some(key) = &arguments.latest {
         job = job.latest(key);
     }
+    let after = [&arguments.after, &arguments.after_death, &arguments.after_end];
+    job = add_parents(job, after.map(Vec::as_slice))?;
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
         check_runs(&job.options)?;
+    }
+    Ok(job)
+}
+
+/// Lets the job wait for the success, the death and any end of these.
+fn add_parents(mut job: NewJob, after: [&[JobId]; 3]) -> Result<NewJob, String> {
+    let ends = [ParentEnd::Success, ParentEnd::Death, ParentEnd::Any];
+    for (&parent, end) in
+        after.into_iter().zip(ends).flat_map(|(all, end)| all.iter().map(move |job| (job, end)))
+    {
+        job = job.after_end(parent, end);
+    }
+    let parents = job.keys.as_ref().map_or(0, |keys| keys.after.len());
+    if parents > PARENTS_MAX {
+        return Err(format!("after: {parents} jobs; one job waits for at most {PARENTS_MAX}"));
+    }
+    let has_time = job.options.prepared || job.options.due != Due::Now;
+    if parents > 0 && has_time {
+        return Err("after: a job that waits for others has no delay or time of its own, and is \
+                    not prepared"
+            .to_owned());
     }
     Ok(job)
 }

@@ -114,6 +114,13 @@ fields! {
             /// When it ends, in milliseconds since 1970.
             until: u64,
         },
+        /// For the end of another job.
+        3 = Parent {
+            /// The job.
+            job: JobId,
+            /// Its state. A dead one can be revived.
+            state: JobState,
+        },
     }
 
     /// A limit without room.

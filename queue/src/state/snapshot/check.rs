@@ -53,9 +53,10 @@ impl State {
         }
         for slot in 0..self.rows.allocated() {
             let row = &self.rows[slot];
-            let ends = row.substate.is_retained() || row.substate == Substate::Dead;
+            // The others have a time there, or an edge.
+            let has_links = row.substate.is_open() && row.substate != Substate::Waiting;
             if ![row.prev, row.next].into_iter().all(is_row)
-                || !ends && ![row.queue_prev, row.queue_next].into_iter().all(is_row)
+                || has_links && ![row.queue_prev, row.queue_next].into_iter().all(is_row)
             {
                 return inconsistent("a link of a list");
             }

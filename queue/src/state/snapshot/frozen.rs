@@ -10,6 +10,7 @@ use super::super::chunks::Shared;
 use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
 use super::super::fair::Share;
+use super::super::graph::{Edge, Node};
 use super::super::idempotency::HeldKey;
 use super::super::limit::of_key::LimitKey;
 use super::super::names::WorkerName;
@@ -52,13 +53,15 @@ pub struct Frozen {
     limit_keys: FrozenSlab<LimitKey>,
     schedules: FrozenSlab<ScheduleEntry>,
     templates: FrozenSlab<Template>,
+    edges: FrozenSlab<Edge>,
+    nodes: FrozenSlab<Node>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
 type FrozenSlab<T> = (Shared<Option<T>>, Shared<u32>);
 
 /// Approximate bytes in a snapshot of a row, a free row, a side row, a queue, a session, a key, a
-/// schedule with its template.
+/// schedule with its template, a wait for a parent.
 const ROW_BYTES: u64 = 68;
 const FREE_ROW_BYTES: u64 = 4;
 const SIDE_BYTES: u64 = 48;
@@ -66,6 +69,7 @@ const QUEUE_BYTES: u64 = 128;
 const SESSION_BYTES: u64 = 256;
 const KEY_BYTES: u64 = 72;
 const SCHEDULE_BYTES: u64 = 256;
+const EDGE_BYTES: u64 = 16;
 
 impl State {
     /// The approximate size of its snapshot in bytes, from counters alone.
@@ -83,6 +87,7 @@ impl State {
                 + self.limits.keys.len()) as u64
                 * KEY_BYTES
             + self.schedules.len() * SCHEDULE_BYTES
+            + (self.graph.edges.len() + self.graph.nodes.len()) as u64 * EDGE_BYTES
     }
 
     /// Freezes the state, to be written later. Costs an allocation for each chunk of a table that
@@ -113,6 +118,8 @@ impl State {
             limit_keys: self.limits.keys.freeze(),
             schedules: self.schedules.table.freeze(),
             templates: self.schedules.templates.table.freeze(),
+            edges: self.graph.edges.freeze(),
+            nodes: self.graph.nodes.freeze(),
         }
     }
 
@@ -176,6 +183,8 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::LimitKeys, &mut self.limit_keys, out)
             || next_of_slab(Table::Schedules, &mut self.schedules, out)
             || next_of_slab(Table::Templates, &mut self.templates, out)
+            || next_of_slab(Table::Edges, &mut self.edges, out)
+            || next_of_slab(Table::Nodes, &mut self.nodes, out)
     }
 }
 
@@ -192,6 +201,7 @@ impl SideRow {
             expires_at: _,
             unique: _,
             template: _,
+            node: _,
         } = self;
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));

@@ -24,6 +24,8 @@ impl State {
         out.bool(self.draining);
         out.u64(u64::from(self.limits.next_number));
         put_index(&mut out, self.limits.sweep);
+        put_index(&mut out, self.graph.ended.head);
+        put_index(&mut out, self.graph.ended.tail);
         put_index(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -45,6 +47,8 @@ impl State {
         self.draining = r.bool()?;
         self.limits.next_number = r.u32()?;
         self.limits.sweep = index(r)?;
+        self.graph.ended.head = index(r)?;
+        self.graph.ended.tail = index(r)?;
         self.rows.free = index(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {
@@ -77,6 +81,8 @@ impl State {
             Table::LimitKeys => self.limits.keys.entries().allocated(),
             Table::Schedules => self.schedules.table.allocated(),
             Table::Templates => self.schedules.templates.table.allocated(),
+            Table::Edges => self.graph.edges.allocated(),
+            Table::Nodes => self.graph.nodes.allocated(),
         };
         count as u64
     }

@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 9;
+const VERSION: u8 = 10;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
@@ -57,12 +57,14 @@ enum Table {
     LimitKeys = 18,
     Schedules = 19,
     Templates = 20,
+    Edges = 21,
+    Nodes = 22,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 21] = [
+    const ALL: [Table; 23] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -84,6 +86,8 @@ impl Table {
         Table::LimitKeys,
         Table::Schedules,
         Table::Templates,
+        Table::Edges,
+        Table::Nodes,
     ];
 }
 

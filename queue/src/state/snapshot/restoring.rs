@@ -126,6 +126,8 @@ impl Restoring {
                 Table::LimitKeys => self.limit_keys.push_entry(r.option()?),
                 Table::Schedules => self.schedules.push_entry(r.option()?),
                 Table::Templates => self.templates.push_entry(r.option()?),
+                Table::Edges => state.graph.edges.push_entry(r.option()?),
+                Table::Nodes => state.graph.nodes.push_entry(r.option()?),
                 Table::Limits => {
                     let (number, entry) = head::limit(r)?;
                     let is_new = number < state.limits.next_number;
@@ -157,6 +159,8 @@ impl Restoring {
                 Table::LimitKeys => self.limit_keys.push_free(number),
                 Table::Schedules => self.schedules.push_free(number),
                 Table::Templates => self.templates.push_free(number),
+                Table::Edges => state.graph.edges.push_free(number),
+                Table::Nodes => state.graph.nodes.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -191,6 +195,8 @@ impl Restoring {
             state.sessions.table.is_whole(),
             state.dispatch.subscriptions.is_whole(),
             state.dispatch.groups.is_whole(),
+            state.graph.edges.is_whole(),
+            state.graph.nodes.is_whole(),
         ]);
         if !are_whole.into_iter().all(|is_whole| is_whole) {
             return Err(inconsistent("free numbers"));
@@ -218,6 +224,7 @@ impl Restoring {
         }
         state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
         state.check_numbers()?;
+        state.check_graph().map_err(inconsistent)?;
         state.count_profiles_of_keys();
         state.count_shares();
         state.index_queues()?;

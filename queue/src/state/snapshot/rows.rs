@@ -69,7 +69,7 @@ impl State {
                 Substate::Completed | Substate::Cancelled | Substate::Expired => {
                     self.index_ended(slot)
                 }
-                Substate::Free | Substate::Limited => {}
+                Substate::Free | Substate::Limited | Substate::Waiting => {}
             }
             if substate == Substate::Completed {
                 self.names.add_use(self.rows[slot].session);
@@ -177,6 +177,7 @@ impl Encode for SideRow {
         self.expires_at.encode(out);
         self.unique.encode(out);
         self.template.encode(out);
+        self.node.encode(out);
     }
 }
 
@@ -192,6 +193,7 @@ impl Decode for SideRow {
             expires_at: r.option()?,
             unique: r.option()?,
             template: r.option()?,
+            node: r.option()?,
         })
     }
 }

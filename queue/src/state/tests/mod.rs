@@ -3,6 +3,7 @@
 
 mod fairness;
 mod free_handlers;
+mod graph;
 mod hashing;
 mod limits;
 mod model;
