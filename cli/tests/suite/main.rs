@@ -18,6 +18,7 @@ mod end_to_end;
 mod enqueue_options;
 mod failures;
 mod full_disk;
+mod graph;
 mod hanging_disk;
 mod histories;
 mod homes;
