@@ -35,7 +35,9 @@ codes! {
 
 impl NewJob {
     /// Lets the job wait until another one has completed; see [`ParentEnd::Success`]. It may have
-    /// up to 100 parents, and waits for all of them.
+    /// up to 100 parents, and waits for all of them. Enqueue them first: before it in one atomic
+    /// batch, or acknowledged earlier. Otherwise it is refused
+    /// ([`Refusal::ParentGone`](crate::Refusal::ParentGone)).
     #[must_use]
     pub fn after(self, job: JobId) -> NewJob {
         self.after_end(job, ParentEnd::Success)
