@@ -2,8 +2,8 @@
 
 use longshore_protocol::limits::{
     FAIR_WEIGHT_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, IDEMPOTENCY_MS_MAX, KEY_BYTES_MAX,
-    LEASE_MS_MAX, LEASE_MS_MIN, LIMIT_COST_MAX, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX, UNIQUE_MS_MAX,
-    WAIT_MS_MAX,
+    LEASE_MS_MAX, LEASE_MS_MIN, LIMIT_COST_MAX, PARENTS_MAX, PAYLOAD_BYTES_MAX, RUN_AT_MS_MAX,
+    UNIQUE_MS_MAX, WAIT_MS_MAX,
 };
 use longshore_protocol::{
     Backoff, Due, Idempotency, JobKeys, JobOptions, NewJob, Refusal, UniqueUntil,
@@ -59,7 +59,7 @@ fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
         check_key("fair_key (length in bytes)", &fair.key)?;
         within("fair_weight", fair.weight.into(), 1, FAIR_WEIGHT_MAX.into())?;
     }
-    Ok(())
+    within("after (number of jobs)", keys.after.len() as u64, 0, PARENTS_MAX as u64)
 }
 
 fn check_key(option: &'static str, key: &str) -> Result<(), BadOption> {
@@ -102,7 +102,7 @@ fn within(option: &'static str, value: u64, least: u64, most: u64) -> Result<(),
 mod tests {
     use std::time::Duration;
 
-    use longshore_protocol::Unique;
+    use longshore_protocol::{JobId, Unique};
 
     use super::*;
 
@@ -124,6 +124,14 @@ mod tests {
             64,
         ),
     ];
+
+    #[test]
+    fn too_many_parents_are_refused() {
+        let new = || NewJob::new("/jobs".parse().unwrap(), JobId([1; 16]), "");
+        let after = |number| (0..number).fold(new(), |job, _| job.after(JobId([2; 16])));
+        assert!(check(&after(PARENTS_MAX)).is_ok());
+        assert!(check(&after(PARENTS_MAX + 1)).is_err());
+    }
 
     #[test]
     fn option_outside_its_range_is_named_with_value_and_limits() {

@@ -496,7 +496,7 @@ pub fn refusal_of_damaged(path: &Path, error: &WireError) -> Refusal {
 
 /// True of what a [`WireError`] calls one of the job's keys.
 fn is_of_key(what: &str) -> bool {
-    what.starts_with("idempotency") || what.ends_with(" key")
+    what.starts_with("idempotency") || what.ends_with(" key") || what.starts_with("parents")
 }
 
 /// The refusal of what does not decode as a job, wherever it goes.
