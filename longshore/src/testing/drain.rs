@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::time::Duration;
 
-use longshore_protocol::messages::work::JobInfo;
+use longshore_protocol::SessionId;
+use longshore_protocol::messages::work::{JobInfo, WorkerPattern};
 
 use super::{ClockUnused, TestSystem};
 use crate::{
@@ -118,7 +119,7 @@ impl TestSystem {
         })
         .await?;
 
-        let handle = subscription.shutdown_handle();
+        let (handle, session) = (subscription.shutdown_handle(), subscription.session());
         let running = run(subscription);
         tokio::pin!(running);
         let worker = tokio::select! {
@@ -134,6 +135,7 @@ impl TestSystem {
                 return Err(DrainError::Stopped { ready, running });
             }
         };
+        self.until_gone(&queues, session).await?;
         let died = dead(&queues, &patterns).await?.filter(|job| !dead_before.contains(&job.id));
         Ok(DrainReport {
             completed: worker.completed,
@@ -163,6 +165,25 @@ impl TestSystem {
             self.wait_for_update(feed, pending, |update| matches!(update, FeedUpdate::Changes(_)))
                 .await?;
         }
+    }
+
+    /// Waits until the publisher has seen the end of the worker's link. Otherwise a job that a move
+    /// of the clock makes ready could be delivered to it, and its lease would wait for the clock.
+    async fn until_gone(&self, queues: &Queues, session: SessionId) -> Result<(), DrainError> {
+        let waited = self.drain_timeout;
+        let gone = async {
+            loop {
+                let worker = WorkerPattern::of_session(session);
+                let linked = queues.quiet_workers(vec![worker], true, true).await?;
+                answered(&linked.missing)?;
+                if linked.answers.iter().all(|at| at.answer.is_empty()) {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let stuck = |_| DrainError::Stuck { waited, ready: 0, running: 0 };
+        tokio::time::timeout(waited, gone).await.map_err(stuck)?
     }
 
     /// Fires the timers that are due, and returns the remaining jobs.

@@ -203,6 +203,7 @@ impl Worker {
             jobs,
             layer: Identity::new(),
             settings: Settings {
+                session: SessionId(rand::random()),
                 durable: true,
                 concurrency: CONCURRENCY,
                 prefetch: None,
@@ -230,6 +231,7 @@ pub struct Subscription<L = Identity, J = QueuePatterns> {
 
 /// The options of a subscription.
 struct Settings {
+    session: SessionId,
     /// Lost publishers are retried without end.
     durable: bool,
     concurrency: usize,
@@ -320,6 +322,13 @@ impl<L, J> Subscription<L, J> {
     /// queues are empty.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.settings.handle.clone()
+    }
+
+    /// The session of this run, as tools show it: [`WorkerPattern`] selects its worker by it.
+    ///
+    /// [`WorkerPattern`]: longshore_protocol::messages::work::WorkerPattern
+    pub fn session(&self) -> SessionId {
+        self.settings.session
     }
 
     /// The worker's counters and publishers, for reading while it runs. Its
@@ -415,14 +424,13 @@ impl<L> Subscription<L> {
         let limits = patterns.zip(limits).collect();
         let session = WorkerSession::new(concurrency, bound, limits, rand::random());
         stats.show(session.clone());
-        let session_id = SessionId(rand::random());
         let link = cluster.link_options(options.link);
         let resolver = ReadClient::builder().name(&options.name).connect(cluster);
         let watch = |source: &Source| resolver.watch_publishers(source.pattern.clone());
         let watches = PublisherWatches::new(sources.patterns.iter().map(watch).collect());
         let config = RunConfig {
             name: options.name,
-            session_id,
+            session_id: settings.session,
             link,
             link_thread: LinkThread::start().map_err(|error| RunError::Thread(error.kind()))?,
             subscriptions,

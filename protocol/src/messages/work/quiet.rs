@@ -38,6 +38,11 @@ impl WorkerPattern {
         WorkerPattern("*".to_owned())
     }
 
+    /// The worker of a session.
+    pub fn of_session(session: SessionId) -> WorkerPattern {
+        WorkerPattern(session.to_string())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
