@@ -19,12 +19,14 @@ pub(crate) struct OperatorLog {
     deaths: DeathReporter,
     denied: LogLimit,
     over_quota: LogLimit,
+    schedule_waits: LogLimit,
     /// The publisher's name.
     server: String,
     audit: AuditLog,
 }
 
-/// Most log lines about what clients may not do, and as many about quotas, in each period.
+/// Most log lines about what clients may not do, and as many about quotas and about schedules that
+/// wait, in each period.
 const DENIED_LINES_MAX: u32 = 10;
 const DENIED_PERIOD: Duration = Duration::from_secs(10);
 
@@ -38,6 +40,7 @@ impl OperatorLog {
             deaths: DeathReporter::default(),
             denied: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
             over_quota: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
+            schedule_waits: LogLimit::new(DENIED_LINES_MAX, DENIED_PERIOD),
         }
     }
 
@@ -164,9 +167,11 @@ impl OperatorLog {
         info!(name, "run of a schedule requested");
     }
 
-    /// A schedule has no further times.
-    pub(crate) fn schedule_ends(&self, name: &str, why: &InvalidTiming) {
-        warn!(name, %why, "a schedule no longer comes due; change it");
+    /// Logs, at a bounded rate, that the times of a schedule cannot be read.
+    pub(crate) fn schedule_waits(&mut self, name: &str, why: &InvalidTiming) {
+        if let Some(left_out) = self.schedule_waits.admit(Instant::now()) {
+            warn!(name, %why, left_out, "a schedule waits for its times: trying again in a minute");
+        }
     }
 
     /// A tool starts or ends a drain.

@@ -189,8 +189,9 @@ impl Queues {
     }
 
     /// Pauses the schedule of that name at every publisher, or resumes it: a paused one has no
-    /// occurrences, and misses none. Idempotent. Not cancel safe: if the future is dropped,
-    /// publishers may have received the request.
+    /// occurrences, and misses none. It stays paused at a publisher whose system lacks its time
+    /// zone, which answers [`ScheduleOutcome::Invalid`]. Idempotent. Not cancel safe: if the future
+    /// is dropped, publishers may have received the request.
     pub async fn pause_schedule(
         &self,
         name: &str,

@@ -102,7 +102,7 @@ impl Owner {
             }
             Request::PauseSchedule { name, paused } => {
                 self.operator_log.schedule_paused(&name, paused);
-                self.pause_schedule(now, (link, id), name, paused)?
+                return self.pause_schedule(now, (link, id), name, paused);
             }
             Request::RunSchedule { .. } if self.store.state().is_draining() => {
                 let outcome = RunOutcome::Refused(Refusal::QueueClosed);

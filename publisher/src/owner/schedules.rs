@@ -48,32 +48,15 @@ impl Owner {
             {
                 break;
             }
-            occurrences.push(self.occurrence(&due, now));
+            let log = &mut self.operator_log;
+            occurrences.push(occurrence(&due, now, |why| {
+                log.schedule_waits(&due.schedule.name, why);
+            }));
         }
         self.store.submit(now, Command::Occur { occurrences })?;
         let next = self.store.state().due_schedules().next();
         let wait_ms = next.map(|next| next.next.fires_at.saturating_sub(now.wall_ms));
         Ok(wait_ms.map(|wait_ms| now.mono_ms.saturating_add(wait_ms)))
-    }
-
-    fn occurrence(&self, due: &DueSchedule<'_>, now: Now) -> Occurrence {
-        let DueSchedule { number, schedule, created_at, next } = *due;
-        let plan = match Times::of(schedule, created_at) {
-            Ok(times) => Plan::of(&times, schedule.missed, next, now.wall_ms),
-            // The zone is no longer in the database.
-            Err(why) => {
-                self.operator_log.schedule_ends(&schedule.name, &why);
-                Plan { run: Some(next.due_at), missed: 0, next: None }
-            }
-        };
-        let job = |due_at| RunOfOccurrence { due_at, job: JobId::new_v7(due_at, rand::random()) };
-        Occurrence {
-            schedule: number,
-            due_at: next.due_at,
-            run: plan.run.map(job),
-            missed: plan.missed,
-            next: plan.next,
-        }
     }
 
     /// The command that adds or changes a schedule, or the answer if there is none.
@@ -134,22 +117,42 @@ impl Owner {
         Ok(next)
     }
 
-    /// The command that pauses or resumes a schedule.
+    /// Pauses or resumes a schedule. It stays paused while its times cannot be read.
     pub(super) fn pause_schedule(
         &mut self,
         now: Now,
         (link, request): (LinkId, u64),
         name: String,
         paused: bool,
-    ) -> Result<Command, Poisoned> {
+    ) -> Result<(), Poisoned> {
         self.run_schedules(now)?;
-        let known = self.store.state().schedule(&name).filter(|_| !paused);
-        let next = known.and_then(|known| {
-            let times = Times::of(&known.schedule, known.created_at).ok()?;
-            times.next_after(now.wall_ms)
-        });
-        Ok(Command::PauseSchedule { link, request, name, paused, next })
+        let known = self.store.state().schedule(&name).filter(|known| known.paused && !paused);
+        let next = match known.as_ref().map(|k| Times::of(&k.schedule, k.created_at)).transpose() {
+            Ok(times) => times.and_then(|times| times.next_after(now.wall_ms)),
+            Err(why) => {
+                let outcome = ScheduleOutcome::Invalid(why.to_string());
+                self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
+                return Ok(());
+            }
+        };
+        let command = Command::PauseSchedule { link, request, name, paused, next };
+        self.store.submit(now, command).map(drop)
     }
+}
+
+/// What becomes of an occurrence that has come due; `log` gets why its times cannot be read, if so.
+fn occurrence(due: &DueSchedule<'_>, now: Now, log: impl FnOnce(&InvalidTiming)) -> Occurrence {
+    let DueSchedule { number, schedule, created_at, next: NextOccurrence { due_at, .. } } = *due;
+    let plan = match Times::of(schedule, created_at) {
+        Ok(times) => Plan::of(&times, schedule.missed, due_at, now.wall_ms),
+        Err(why) => {
+            log(&why);
+            Plan::try_again(due_at, now.wall_ms)
+        }
+    };
+    let job = |due_at| RunOfOccurrence { due_at, job: JobId::new_v7(due_at, rand::random()) };
+    let (run, Plan { missed, next, .. }) = (plan.run.map(job), plan);
+    Occurrence { schedule: number, due_at, run, missed, next }
 }
 
 /// The times of a schedule that need not exist.

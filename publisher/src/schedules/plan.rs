@@ -10,6 +10,8 @@ const CATCH_UP_MS: u64 = 60 * 60 * 1_000;
 /// How late an occurrence is that was missed, for a schedule that catches up with none, in
 /// milliseconds. A publisher that was busy, or restarted, has not missed one.
 const LATE_MS: u64 = 10_000;
+/// How long to wait for a time zone that is not in the database, in milliseconds.
+const TRY_AGAIN_MS: u64 = 60_000;
 /// Missed occurrences that are counted, of each interruption.
 const MISSED_COUNTED_MAX: u64 = 1_000;
 
@@ -25,19 +27,28 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan for the occurrence `due`, which fires at `now` or has fired before.
-    pub(crate) fn of(times: &Times<'_>, missed: Missed, due: NextOccurrence, now: u64) -> Plan {
-        let following = times.after(due.due_at);
+    /// The plan for the occurrence of `due_at`, which fires at `now` or has fired before.
+    pub(crate) fn of(times: &Times<'_>, missed: Missed, due_at: u64, now: u64) -> Plan {
+        let following = times.after(due_at);
         if missed == Missed::All || following.is_none_or(|following| following > now) {
-            let is_late = now.saturating_sub(due.fires_at) > most_late_ms(missed);
-            let run = (!is_late).then_some(due.due_at);
+            // Not from when it fires by the state: while a zone could not be read, that was moved.
+            let late_ms = now.saturating_sub(times.with_jitter(due_at).fires_at);
+            let is_late = late_ms > most_late_ms(missed);
+            let run = (!is_late).then_some(due_at);
             let next = following.map(|following| times.with_jitter(following));
             return Plan { run, missed: u64::from(is_late), next };
         }
-        let (last, before) = times.last_until(due.due_at, now, MISSED_COUNTED_MAX);
+        let (last, before) = times.last_until(due_at, now, MISSED_COUNTED_MAX);
         let is_late = now.saturating_sub(last) > most_late_ms(missed);
         let run = (!is_late).then_some(last);
         Plan { run, missed: before + u64::from(is_late), next: times.next_after(now) }
+    }
+
+    /// The plan while the times cannot be read: the occurrence stays the next one, and is tried
+    /// again a minute later.
+    pub(crate) fn try_again(due_at: u64, now: u64) -> Plan {
+        let fires_at = now.saturating_add(TRY_AGAIN_MS);
+        Plan { run: None, missed: 0, next: Some(NextOccurrence { due_at, fires_at }) }
     }
 }
 

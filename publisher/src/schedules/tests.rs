@@ -206,8 +206,7 @@ fn jitter_delays_within_its_limit_and_before_the_next_occurrence() {
 
 /// The plan for an occurrence that was due `late_ms` ago.
 fn plan(schedule: &Schedule, missed: Missed, due_at: u64, now: u64) -> Plan {
-    let due = NextOccurrence { due_at, fires_at: due_at };
-    let plan = Plan::of(&Times::of(schedule, 0).unwrap(), missed, due, now);
+    let plan = Plan::of(&Times::of(schedule, 0).unwrap(), missed, due_at, now);
     if missed != Missed::All {
         assert!(plan.next.is_none_or(|next| next.due_at > now), "the next one is to come");
     }
@@ -253,6 +252,27 @@ fn of_missed_occurrences_the_latest_gets_a_job_within_an_hour() {
     assert_eq!((late(HOUR_MS + 1).run, late(HOUR_MS + 1).missed), (None, 1));
     assert_eq!(late(25 * HOUR_MS).run, Some(due + DAY_MS), "that of today");
     assert_eq!(late(30 * HOUR_MS).missed, 2);
+}
+
+/// Whatever moved the time at which it fires: its zone could not be read for a time.
+#[test]
+fn lateness_counts_from_the_jittered_time() {
+    let daily = Schedule { jitter_ms: 6 * HOUR_MS, ..cron("0 3 * * *", "UTC") };
+    let times = Times::of(&daily, 0).unwrap();
+    let days = std::iter::successors(times.next_after(0), |day| times.next_after(day.due_at));
+    let NextOccurrence { due_at, fires_at } =
+        days.take(100).find(|day| day.fires_at - day.due_at > 2 * HOUR_MS).unwrap();
+    let runs = |rule, now| Plan::of(&times, rule, due_at, now).run == Some(due_at);
+    assert!(runs(Missed::Latest, fires_at + HOUR_MS));
+    assert!(!runs(Missed::Latest, fires_at + HOUR_MS + 1));
+    assert!(runs(Missed::None, fires_at + 10_000));
+    assert!(!runs(Missed::None, fires_at + 10_001));
+}
+
+#[test]
+fn an_occurrence_whose_times_cannot_be_read_is_tried_again_a_minute_later() {
+    let next = Some(NextOccurrence { due_at: 7, fires_at: 9 + MINUTE_MS });
+    assert_eq!(Plan::try_again(7, 9), Plan { run: None, missed: 0, next });
 }
 
 #[test]

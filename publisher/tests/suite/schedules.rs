@@ -3,12 +3,15 @@
 use bytes::Bytes;
 use longshore_access::{AccessControl, Policy};
 use longshore_protocol::messages::work::{
-    Answer, Occurrences, Request, RequestError, RunOutcome, ScheduleInfo, ScheduleOutcome,
+    Answer, NextOccurrence, Occurrences, Request, RequestError, RunOutcome, ScheduleInfo,
+    ScheduleOutcome,
 };
 use longshore_protocol::{
-    Entry, FrameWriter, Homes, JobId, Missed, NewJob, Overlap, Refusal, Role, Schedule, Timing,
+    Entry, FrameWriter, Homes, JobId, LinkId, Missed, NewJob, Overlap, Refusal, Role, Schedule,
+    Timing,
 };
 use longshore_publisher::{OpenError, Publisher, PublisherOptions};
+use longshore_queue::{Command, Released, Store, StoreOptions};
 
 use crate::client::*;
 
@@ -131,6 +134,47 @@ async fn an_invalid_schedule_is_refused_with_the_reason() {
     let too_many = client.try_ask(preview(every("a", "/a", 1_000), 101)).await;
     assert_eq!(too_many, Err(RequestError::OverLimit));
     assert!(known(&mut client).await.is_empty());
+    running.stop().await;
+}
+
+/// As after an upgrade of the system that took a zone away: the journal has schedules with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_whose_zone_is_missing_is_tried_again_and_not_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut clock, _) = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    let now = clock.now();
+    let (link, request, due_at) = (LinkId(1), 1, now.wall_ms - 5_000);
+    for name in ["due", "paused"] {
+        let (expression, zone) = ("* * * * *".to_owned(), "Mars/One".to_owned());
+        let timing = Timing::Cron { expression, zone };
+        let schedule = Box::new(Schedule { timing, ..every(name, "/a", 1_000) });
+        let next = Some(NextOccurrence { due_at, fires_at: due_at });
+        let put = Command::PutSchedule { link, request, next, entry: entry(), schedule };
+        store.submit(now, put).unwrap();
+    }
+    let name = "paused".to_owned();
+    let pause = Command::PauseSchedule { link, request, name, paused: true, next: None };
+    store.submit(now, pause).unwrap();
+    while !store.is_released() {
+        store.released(&mut Released::default()).await.unwrap();
+    }
+    drop(store);
+    let running = running(PublisherOptions::new(dir.path())).await;
+    let mut client = Client::attach(&running, Role::Tool, 1).await;
+    let pause = |paused| Request::PauseSchedule { name: "paused".to_owned(), paused };
+    match client.ask(pause(false)).await {
+        Answer::ScheduleSet(ScheduleOutcome::Invalid(why)) => {
+            assert!(why.contains("'Mars/One' is no time zone of this publisher"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let unchanged = Answer::ScheduleSet(ScheduleOutcome::Unchanged);
+    assert_eq!(client.ask(pause(true)).await, unchanged);
+    let [due, paused] = &known(&mut client).await[..] else { panic!() };
+    let next = due.next.unwrap();
+    assert_eq!((next.due_at, due.made, due.missed), (due_at, 0, 0));
+    assert!(next.fires_at >= now.wall_ms + 60_000, "{next:?}");
+    assert_eq!((paused.paused, paused.next), (true, None));
     running.stop().await;
 }
 

@@ -189,11 +189,15 @@ async fn change(of: OfSchedule, change: Change, mut context: Context) -> anyhow:
         (false, Change::Remove) => client.remove_schedule(&name).await?,
         (false, _) => client.pause_schedule(&name, change == Change::Pause).await?,
     };
-    let known = gathered
-        .answers
-        .iter()
-        .filter(|answered| answered.answer != ScheduleOutcome::Unknown)
-        .collect::<Vec<_>>();
+    let mut known = Vec::new();
+    let mut refused = Vec::new();
+    for answered in &gathered.answers {
+        match &answered.answer {
+            ScheduleOutcome::Unknown => {}
+            ScheduleOutcome::Invalid(why) => refused.push((&answered.publisher.name, why)),
+            _ => known.push(answered),
+        }
+    }
     if context.output.is_json() {
         let confirmed: Vec<Value> = known
             .iter()
@@ -228,6 +232,9 @@ async fn change(of: OfSchedule, change: Change, mut context: Context) -> anyhow:
                 _ => format!("{name}  {would}{done} at {publisher}"),
             })?;
         }
+    }
+    if let Some((publisher, why)) = refused.first() {
+        bail!("{name} stays paused at {publisher}: {why}");
     }
     if known.is_empty() && gathered.is_whole() {
         note_if_none(&context).await;

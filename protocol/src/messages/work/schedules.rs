@@ -42,7 +42,8 @@ fields! {
         /// Its time, in milliseconds since 1970. Its job is enqueued at that time, whatever the
         /// jitter.
         pub due_at: u64,
-        /// When its job is created: the same time with its jitter.
+        /// When its job is created: the same time with its jitter. If its time zone cannot be read
+        /// at present: when that is tried again.
         pub fires_at: u64,
     }
 
@@ -69,7 +70,8 @@ fields! {
         4 = VersionTaken(version: u64),
         /// The queue or the template is refused.
         5 = Refused(refusal: Refusal),
-        /// The timing is invalid, or never comes due.
+        /// The timing is invalid, or never comes due; or is that of a schedule that was to be
+        /// resumed, and cannot be read at present.
         6 = Invalid(reason: String = cut("reason", REASON_BYTES_MAX)),
         /// The publisher has no schedule of that name.
         7 = Unknown,
