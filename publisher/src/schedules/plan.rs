@@ -29,17 +29,24 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan for the occurrence of `due_at`, which fires at `now` or has fired before.
     pub(crate) fn of(times: &Times<'_>, missed: Missed, due_at: u64, now: u64) -> Plan {
+        // Not from when it fires by the state: while a zone could not be read, that was moved.
+        let late_ms = |due_at| now.saturating_sub(times.with_jitter(due_at).fires_at);
         let following = times.after(due_at);
         if missed == Missed::All || following.is_none_or(|following| following > now) {
-            // Not from when it fires by the state: while a zone could not be read, that was moved.
-            let late_ms = now.saturating_sub(times.with_jitter(due_at).fires_at);
-            let is_late = late_ms > most_late_ms(missed);
+            let is_late = late_ms(due_at) > most_late_ms(missed);
             let run = (!is_late).then_some(due_at);
             let next = following.map(|following| times.with_jitter(following));
             return Plan { run, missed: u64::from(is_late), next };
         }
         let (last, before) = times.last_until(due_at, now, MISSED_COUNTED_MAX);
-        let is_late = now.saturating_sub(last) > most_late_ms(missed);
+        let latest = times.with_jitter(last);
+        if latest.fires_at > now {
+            // The latest one is still to come: it is the one that catches up. That before it is not
+            // missed if it has just fired.
+            let run = (before == 1 && late_ms(due_at) <= LATE_MS).then_some(due_at);
+            return Plan { run, missed: before - run.iter().len() as u64, next: Some(latest) };
+        }
+        let is_late = late_ms(last) > most_late_ms(missed);
         let run = (!is_late).then_some(last);
         Plan { run, missed: before + u64::from(is_late), next: times.next_after(now) }
     }

@@ -275,6 +275,71 @@ fn an_occurrence_whose_times_cannot_be_read_is_tried_again_a_minute_later() {
     assert_eq!(Plan::try_again(7, 9), Plan { run: None, missed: 0, next });
 }
 
+/// After an interruption that ends while the jitter of the latest occurrence passes.
+#[test]
+fn catching_up_waits_for_the_jitter_of_the_latest_occurrence() {
+    let hourly = cron("0 * * * *", "UTC");
+    for schedule in [hourly, every(HOUR_MS)] {
+        let schedule = Schedule { jitter_ms: HOUR_MS, ..schedule };
+        let times = Times::of(&schedule, 0).unwrap();
+        let due = at("2026-11-27T10:00:00Z");
+        let all: Vec<NextOccurrence> =
+            (0..50).map(|n| times.with_jitter(due + n * HOUR_MS)).collect();
+        let plan = |rule, due: &NextOccurrence, now| Plan::of(&times, rule, due.due_at, now);
+        for rule in [Missed::Latest, Missed::None] {
+            for two in all.windows(2) {
+                let [first, second] = two else { panic!() };
+                let runs = Plan { run: Some(second.due_at), missed: 1, next: None };
+                let next = times.next_after(second.due_at);
+                assert_eq!(plan(rule, first, second.fires_at), Plan { next, ..runs });
+                let waits = Plan { run: None, missed: 1, next: Some(*second) };
+                let now = second.fires_at - 1;
+                if now >= second.due_at && now > first.fires_at + 10_000 {
+                    assert_eq!(plan(rule, first, now), waits, "the latest one is to come");
+                }
+            }
+            let (last, now) = (&all[49], all[49].due_at);
+            assert!(last.fires_at > now);
+            let waits = Plan { run: None, missed: 49, next: Some(*last) };
+            assert_eq!(plan(rule, &all[0], now), waits);
+        }
+    }
+}
+
+/// An owner that is busy for a moment misses nothing, although the next one is due already.
+#[test]
+fn an_occurrence_with_a_long_jitter_is_in_time_after_the_next_one_is_due() {
+    let schedule = Schedule { jitter_ms: MINUTE_MS, ..every(MINUTE_MS) };
+    let times = Times::of(&schedule, 0).unwrap();
+    let all = std::iter::successors(times.next_after(DAY_MS), |n| times.next_after(n.due_at));
+    let last_second = |next: &NextOccurrence| next.fires_at - next.due_at > MINUTE_MS - 1_000;
+    let late = all.take(10_000).find(last_second).unwrap();
+    let next = times.with_jitter(late.due_at + MINUTE_MS);
+    let now = late.fires_at + 1_001;
+    assert!(now > next.due_at && now < next.fires_at);
+    for rule in Missed::ALL {
+        let expected = Plan { run: Some(late.due_at), missed: 0, next: Some(next) };
+        assert_eq!(Plan::of(&times, *rule, late.due_at, now), expected);
+    }
+}
+
+#[test]
+fn the_last_occurrence_fires_until_the_end() {
+    for room_ms in [0, 7_000] {
+        let (jitter_ms, ends_at) = (HOUR_MS, Some(HOUR_MS + room_ms));
+        let schedule = Schedule { jitter_ms, ends_at, ..every(HOUR_MS) };
+        let last = |n| {
+            let name = format!("s{n}");
+            let schedule = Schedule { name, ..schedule.clone() };
+            let last = Times::of(&schedule, 0).unwrap().next_after(0).unwrap();
+            last.fires_at - last.due_at
+        };
+        let waits: Vec<u64> = (0..200).map(last).collect();
+        assert!(waits.iter().all(|&ms| ms <= room_ms), "{waits:?}");
+        assert!(waits.iter().any(|&ms| ms * 10 >= room_ms * 9), "{waits:?}");
+    }
+}
+
 #[test]
 fn a_month_of_missed_seconds_is_counted_up_to_a_limit() {
     for schedule in [cron("* * * * * *", "UTC"), every(1_000)] {

@@ -97,13 +97,15 @@ impl Times<'_> {
         self.after(at).map(|due_at| self.with_jitter(due_at))
     }
 
-    /// An occurrence with its jitter: it fires before the one after it is due.
+    /// An occurrence with its jitter: it fires before the one after it is due, and not after the
+    /// end.
     pub(super) fn with_jitter(&self, due_at: u64) -> NextOccurrence {
         let jitter_ms = self.schedule.jitter_ms;
         if jitter_ms == 0 {
             return NextOccurrence { due_at, fires_at: due_at };
         }
-        let room = self.after(due_at).map_or(u64::MAX, |following| following - due_at - 1);
+        let until_end = || self.schedule.ends_at.unwrap_or(u64::MAX).saturating_sub(due_at);
+        let room = self.after(due_at).map_or_else(until_end, |following| following - due_at - 1);
         // Logged with the occurrence, so that no other version has to compute it again.
         let mut hasher = DefaultHasher::new();
         (&self.schedule.name, due_at).hash(&mut hasher);
