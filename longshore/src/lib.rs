@@ -392,8 +392,8 @@ pub use longshore_producer::{
 #[doc(inline)]
 pub use longshore_access as access;
 pub use longshore_protocol::messages::work::{
-    Action, ActionReport, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition, Filter,
-    JobCounts, JobInfo, JobsQuery, NextOccurrence, PauseReport, PublisherStatus, QueueStat,
+    Action, ActionReport, BatchInfo, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition,
+    Filter, JobCounts, JobInfo, JobsQuery, NextOccurrence, PauseReport, PublisherStatus, QueueStat,
     QuietEnd, QuietedWorker, ReplaceOutcome, Room, ScheduleInfo, ScheduleOutcome, WorkerPattern,
     WorkerPatternError,
 };
@@ -401,9 +401,9 @@ pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
     FairKey, Fingerprint, FingerprintError, Glob, GlobError, Headers, Idempotency, JobChange,
     JobError, JobId, JobKeys, JobLimit, JobOptions, JobRate, JobRef, JobState, LimitScope,
-    LinkTiming, Missed, NameError, NewJob, OnConflict, Overlap, ParentEnd, Path, PathError,
-    PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming, Schedule,
-    Terms, Timing, Token, TraceContext, Unique, UniqueUntil,
+    LinkTiming, Missed, NameError, NewBatch, NewJob, OnConflict, Overlap, ParentEnd, Path,
+    PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming,
+    Schedule, Terms, Timing, Token, TraceContext, Unique, UniqueUntil,
 };
 #[cfg(feature = "publisher")]
 pub use longshore_publisher::{

@@ -78,10 +78,20 @@ codes! {
         /// it.
         NotUnique = 19, "NotUnique: another job of this queue, or of this atomic batch, has the \
                          unique key; try again once that job no longer holds it";
-        /// The job waits for one that does not exist here: it was never enqueued, is at another
-        /// publisher, or was removed after its end. Enqueue parents first, at the same home.
-        ParentGone = 20, "ParentGone: the job waits for one that this publisher does not have; \
-                          enqueue it first, below the same home, and let it be kept long enough";
+        /// The job waits for one that does not exist here, or is a member of a batch that does not:
+        /// it was never enqueued, is at another publisher, was removed after its end, or is no
+        /// batch. Enqueue parents and batches first, at the same home.
+        ParentGone = 20, "ParentGone: this publisher does not have a job that it waits for, or the \
+                          batch that it joins; enqueue that first, below the same home, and let it \
+                          be kept long enough";
+        /// The batch is closed, or has ended: it gets no more members. Enqueue members before.
+        BatchClosed = 21, "BatchClosed: the batch is closed or has ended, and gets no more \
+                           members; add them before (longshore batch show has its state)";
+        /// A parent of the job waits, or may come to wait, for the batch that the job is a member
+        /// of. A member waits only for jobs of its batch, or ones from before it.
+        Circular = 22, "Circular: the job would wait for a job that may wait for its batch; let \
+                        members of a batch wait only for members of it and for jobs enqueued \
+                        before the batch";
     }
 }
 
@@ -231,6 +241,8 @@ codes! {
         Unconfirmed = 6, "unconfirmed";
         /// Its last attempt exceeded its run timeout.
         TimedOut = 7, "timed_out";
+        /// It is a batch, and members of it are dead.
+        MemberDead = 8, "member_dead";
     }
 }
 
@@ -315,5 +327,7 @@ codes! {
         Unblocked = 20, "unblocked";
         /// A job with the same unique key took its place before it was delivered.
         Replaced = 21, "replaced";
+        /// It is a batch, and all its members have ended, some of them dead.
+        MemberDead = 22, "member_dead";
     }
 }

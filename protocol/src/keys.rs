@@ -5,8 +5,10 @@ use crate::after::{Parent, parents};
 use crate::codec::{Decode, Encode, Reader, WireError};
 use crate::fields::{put_masked, read_masked};
 use crate::frame::FrameWriter;
+use crate::id::JobId;
 use crate::idempotency::Idempotency;
 use crate::job::NewJob;
+use crate::job_batch::NewBatch;
 use crate::limits::{FAIR_WEIGHT_MAX, KEY_BYTES_MAX, LIMIT_COST_MAX};
 use crate::unique::Unique;
 
@@ -29,6 +31,10 @@ pub struct JobKeys {
     /// The jobs that it waits for, all of them: up to 100. It has no other time then, and is not
     /// prepared.
     pub after: Vec<Parent>,
+    /// What kind of a batch it is, if it is one.
+    pub batch: Option<NewBatch>,
+    /// The batch that it is a member of.
+    pub member_of: Option<JobId>,
 }
 
 /// A fair key: mostly the tenant whose job it is.
@@ -99,6 +105,8 @@ impl Encode for JobKeys {
             4 => self.limit,
             5 => self.cost.map(u64::from),
             6 => (!self.after.is_empty()).then(|| self.after.clone()),
+            7 => self.batch,
+            8 => self.member_of,
         }
     }
 }
@@ -115,9 +123,12 @@ impl Decode for JobKeys {
             4 => limit: |r| key(r, "limit key"),
             5 => cost: cost,
             6 => after: parents,
+            7 => batch: NewBatch::decode,
+            8 => member_of: JobId::decode,
         }
         let after = after.unwrap_or_default();
-        let keys = JobKeys { idempotency, order, unique, fair, limit, cost, after };
+        let keys =
+            JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of };
         if keys.is_empty() { Err(empty) } else { Ok(keys) }
     }
 }

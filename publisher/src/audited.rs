@@ -11,10 +11,14 @@ use longshore_transport::AuditedAct;
 const IDS_IN_RECORD: usize = 100;
 
 /// Whether a request changes what an operator is responsible for. A dry run changes nothing, and
-/// producers confirm their own jobs by their ids.
+/// producers confirm their own jobs, and close their own batches, by their ids.
 pub(crate) fn is_act(request: &Request) -> bool {
     match request {
-        Request::Act { action: Action::Confirm, selection: Selection::Ids(_), .. } => false,
+        Request::Act {
+            action: Action::Confirm | Action::CloseBatch,
+            selection: Selection::Ids(_),
+            ..
+        } => false,
         Request::Act { dry_run, .. } | Request::Quiet { dry_run, .. } => !dry_run,
         Request::Replace { .. }
         | Request::Pause { .. }
@@ -84,6 +88,7 @@ pub(crate) fn name_of(request: &Request) -> &'static str {
             Action::Revive => "revive",
             Action::Drop => "drop",
             Action::Confirm => "confirm",
+            Action::CloseBatch => "close batch",
         },
         Request::Replace { .. } => "replace",
         Request::Pause { gate: Gate::Delivery, paused: true, .. } => "pause",

@@ -66,9 +66,11 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::Job { .. }
         | Request::Await { .. } => Action::Inspect,
         // A producer's own step, the second half of an enqueue: it knows the ids.
-        Request::Act { action: JobAction::Confirm, selection: Selection::Ids(_), .. } => {
-            Action::Enqueue
-        }
+        Request::Act {
+            action: JobAction::Confirm | JobAction::CloseBatch,
+            selection: Selection::Ids(_),
+            ..
+        } => Action::Enqueue,
         Request::Act { .. }
         // It takes the owner's time, like the change that it may become.
         | Request::PreviewSchedule { .. }

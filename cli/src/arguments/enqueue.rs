@@ -32,7 +32,7 @@ pub(crate) struct Enqueue {
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
     /// "idempotency_for", "order_key", "fair_key", "fair_weight", "limit_key", "cost",
     /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "after": [JOB, …],
-    /// "after_death", "after_end", "priority", "delay", "at", "expires", "max_attempts", "lease",
+    /// "after_death", "after_end", "batch", "priority", "delay", "at", "expires", "max_attempts", "lease",
     /// "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
@@ -116,6 +116,9 @@ pub(crate) struct Enqueue {
     /// Do not run before these jobs have ended, in whatever way
     #[arg(long, value_name = "JOB", value_parser = parse_parent)]
     pub(crate) after_end: Vec<JobId>,
+    /// Make the job a member of this batch, which is not closed yet: longshore batch new
+    #[arg(long, value_name = "BATCH", value_parser = parse_parent)]
+    pub(crate) batch: Option<JobId>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,

@@ -10,7 +10,10 @@ use super::examples;
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "up", "resolver", "publisher"]),
     ("Jobs", &["enqueue", "work", "jobs", "job", "tail", "confirm", "cancel", "dead", "purge"]),
-    ("Queues and workers", &["stat", "queue", "limit", "cron", "pause", "resume", "workers"]),
+    (
+        "Queues and workers",
+        &["stat", "queue", "limit", "cron", "batch", "pause", "resume", "workers"],
+    ),
     ("Directory and live values", &["directory", "home", "value"]),
     (
         "Operate",

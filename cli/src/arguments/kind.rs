@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Command, CronAction, DeadAction, Directory, DirectoryAction, LimitAction, Publisher,
-    PublisherAction, QueueAction, Resolver, ResolverAction, Value, ValueAction, Workers,
+    BatchAction, Command, CronAction, DeadAction, Directory, DirectoryAction, LimitAction,
+    Publisher, PublisherAction, QueueAction, Resolver, ResolverAction, Value, ValueAction, Workers,
     WorkersAction,
 };
 
@@ -97,6 +97,11 @@ impl Command {
             },
             Command::Cron(cron) => match cron.action {
                 CronAction::Ls | CronAction::Next { .. } => Query,
+                _ => Act,
+            },
+            Command::Batch(batch) => match batch.action {
+                // A batch may have millions of members.
+                BatchAction::Ls { .. } | BatchAction::Show { .. } => Stream,
                 _ => Act,
             },
             Command::Workers(Workers { action }) => match action {

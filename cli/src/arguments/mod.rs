@@ -3,6 +3,7 @@
 mod access;
 mod act;
 #[cfg_attr(not(feature = "bench"), allow(dead_code, reason = "the command reports its absence"))]
+mod batch;
 mod bench;
 mod cert;
 mod context;
@@ -42,6 +43,7 @@ pub(crate) use act::{
     Cancel, Confirm, Dead, DeadAction, DryRun, Filters, Pause, Purge, Queue, QueueAction, Resume,
     Selection,
 };
+pub(crate) use batch::{Batch, BatchAction, OfBatch};
 pub(crate) use bench::Bench;
 #[cfg(feature = "bench")]
 pub(crate) use bench::{
@@ -205,6 +207,8 @@ pub(crate) enum Command {
     Limit(Limit),
     /// Enqueue jobs by a calendar, or at a fixed distance
     Cron(Cron),
+    /// Open batches of jobs, show them, close, cancel or retry them
+    Batch(Batch),
     /// Stop deliveries of queues; new jobs are accepted and running jobs continue
     Pause(Pause),
     /// Resume deliveries of paused queues
@@ -328,6 +332,14 @@ mod tests {
             "longshore enqueue /jobs text --limit-key acme --cost 5",
             "longshore enqueue /jobs text --after 019a0000-0000-7000-8000-000000000001 \
              --after-end pa:019a0000-0000-7000-8000-000000000002",
+            "longshore batch new /imports monday --batch 01920f3e-5b7a-7fff-bfff-ffffffffffff",
+            "longshore batch ls /imports --limit 5",
+            "longshore batch show 01920f3e-5b7a-7fff-bfff-ffffffffffff --json",
+            "longshore batch close 01920f3e-5b7a-7fff-bfff-ffffffffffff --dry-run",
+            "longshore batch cancel 01920f3e-5b7a-7fff-bfff-ffffffffffff",
+            "longshore batch retry 01920f3e-5b7a-7fff-bfff-ffffffffffff",
+            "longshore enqueue /imports --batch 01920f3e-5b7a-7fff-bfff-ffffffffffff one",
+            "longshore jobs --batch 01920f3e-5b7a-7fff-bfff-ffffffffffff",
             "longshore cron ls --json",
             "longshore cron add nightly /reports all --cron 30.3.*.*.* --zone Europe/Berlin",
             "longshore cron add poll /poll --every 5m --jitter 30s --overlap allow --missed all",

@@ -22,6 +22,9 @@ pub(crate) struct Jobs {
     /// Only jobs in this state
     #[arg(long)]
     pub(crate) state: Option<State>,
+    /// Only members of this batch
+    #[arg(long, value_name = "BATCH", value_parser = parse_job)]
+    pub(crate) batch: Option<JobLocator>,
     #[command(flatten)]
     pub(crate) filters: Filters,
     /// At most N jobs; 0 for all [default: 100; all with --json]

@@ -185,7 +185,7 @@ impl FilterAct {
     }
 }
 
-async fn on_names(
+pub(super) async fn on_names(
     action: Action,
     names: &[JobLocator],
     dry_run: bool,
@@ -300,6 +300,7 @@ pub(crate) fn past_participle(action: Action) -> &'static str {
         Action::Revive => "revived",
         Action::Drop => "dropped",
         Action::Confirm => "confirmed",
+        Action::CloseBatch => "closed",
     }
 }
 
@@ -309,6 +310,7 @@ fn applies_to(action: Action) -> &'static str {
         Action::Revive => "only dead jobs can be revived",
         Action::Drop => "only jobs that have ended can be dropped",
         Action::Confirm => "only prepared jobs can be confirmed",
+        Action::CloseBatch => "only batches that have not ended can be closed",
     }
 }
 

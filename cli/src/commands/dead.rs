@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use longshore::protocol::messages::work::{Action, Filter};
+use longshore::protocol::messages::work::{Action, Filter, JobsQuery};
 use longshore::{
     ClusterDeadGroup, Due, Glob, Headers, JobLocator, JobOptions, JobState, NewJob, new_id,
 };
@@ -31,7 +31,8 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
     let all = |pattern: Option<Glob>| pattern.unwrap_or_else(Glob::everything);
     match arguments.action {
         DeadAction::Ls { pattern, filters, limit } => {
-            jobs::list(filters.filter(all(pattern), dead), None, limit, context).await
+            let query = JobsQuery::of(filters.filter(all(pattern), dead));
+            jobs::list(query, None, limit, context).await
         }
         DeadAction::Groups { pattern, filters } => {
             groups(filters.filter(all(pattern), dead), context).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::protocol::JobError;
 use longshore::protocol::messages::work::{
-    AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo,
+    AttemptInfo, BatchInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo,
 };
 use longshore::{JobEnd, JobRef, JobState};
 use serde_json::{Map, Value, json};
@@ -50,6 +50,8 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     if let Some(error) = last_error(job) {
         put("error", json!({ "kind": error.kind, "message": error.message }));
     }
+    put("members", job.batch.as_ref().map_or(Value::Null, members_json));
+    put("batch", json!(job.member_of.map(|id| id.to_string())));
     put("schedule", json!(job.schedule));
     put("replaces", json!(job.replaces.map(|id| id.to_string())));
     put("progress", job.progress.as_ref().map_or(Value::Null, progress_json));
@@ -203,10 +205,35 @@ fn blocked_json(by: &BlockedBy) -> Value {
         BlockedBy::Parent { job, state } => {
             json!({ "parent": job.to_string(), "state": state.to_string() })
         }
+        BlockedBy::Members(members) => json!({ "members": members_json(members) }),
         BlockedBy::Throttled { key, until } => {
             json!({ "limit_key": key, "until": show_timestamp(*until) })
         }
     }
+}
+
+/// The members of a batch.
+fn members_json(members: &BatchInfo) -> Value {
+    let BatchInfo { closed, open, completed, dead, cancelled } = members;
+    json!({
+        "closed": closed, "open": open, "completed": completed, "dead": dead,
+        "cancelled": cancelled,
+    })
+}
+
+/// How many members a batch has, by what became of them.
+pub(super) fn shown_members(members: &BatchInfo) -> String {
+    let BatchInfo { closed, open, completed, dead, cancelled } = *members;
+    let counts =
+        [(open, "open"), (completed, "completed"), (dead, "dead"), (cancelled, "cancelled")];
+    let counts = counts.into_iter().filter(|&(count, _)| count > 0);
+    let mut parts: Vec<String> =
+        counts.map(|(count, name)| format!("{} {name}", grouped(count))).collect();
+    if parts.is_empty() {
+        parts.push("no members".to_owned());
+    }
+    parts.push(if closed { "closed" } else { "not closed" }.to_owned());
+    parts.join(", ")
 }
 
 /// What a blocked job waits for.
@@ -217,6 +244,7 @@ pub(super) fn shown_blocked(by: &BlockedBy) -> String {
             format!("its order key {key} is at job {job}, which is {state}")
         }
         BlockedBy::Parent { job, state } => format!("it waits for job {job}, which is {state}"),
+        BlockedBy::Members(members) => format!("it is a batch: {}", shown_members(members)),
         BlockedBy::Limit { by, key } => shown_limit(by, key.as_deref()),
         BlockedBy::Throttled { key, until } => {
             let key = shown(key.as_bytes(), CELL_CHARS);
@@ -283,6 +311,12 @@ pub(super) fn print(
     }
     if let Some(progress) = &job.progress {
         line("progress", shown_progress(progress))?;
+    }
+    if let Some(members) = &job.batch {
+        line("members", shown_members(members))?;
+    }
+    if let Some(batch) = job.member_of {
+        line("batch", batch.to_string())?;
     }
     if let Some(schedule) = &job.schedule {
         line("schedule", schedule.clone())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore::protocol::limits::PAGE_JOBS_MAX;
-use longshore::protocol::messages::work::{Filter, JobInfo, JobsQuery};
+use longshore::protocol::messages::work::{JobInfo, JobsQuery};
 use longshore::{Glob, JobRef, JobState, Path, PublisherId};
 use tokio::time::timeout;
 
@@ -27,13 +27,16 @@ pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()>
     let state = arguments.state.map(JobState::from);
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     let retrying = arguments.state.and_then(State::retrying);
-    list(arguments.filters.filter(pattern, state), retrying, arguments.limit, context).await
+    let filter = arguments.filters.filter(pattern, state);
+    let member_of = arguments.batch.map(|batch| batch.id);
+    let query = JobsQuery { member_of, ..JobsQuery::of(filter) };
+    list(query, retrying, arguments.limit, context).await
 }
 
 /// Lists jobs: as JSON one per line as they arrive, otherwise as a table. For a publisher a job
 /// that waits for a retry is scheduled: `retrying` tells them apart.
 pub(crate) async fn list(
-    filter: Filter,
+    query: JobsQuery,
     retrying: Option<bool>,
     limit: Option<u64>,
     mut context: Context,
@@ -46,8 +49,8 @@ pub(crate) async fn list(
     // One more than is shown, to report whether there are more.
     let page = limit.saturating_add(1).min(PAGE_JOBS_MAX as u64);
     let page = u32::try_from(page).unwrap_or(PAGE_JOBS_MAX as u32);
-    let literal = filter.pattern.literal();
-    let query = JobsQuery { filter, cursor: 0, limit: page, full: true };
+    let literal = query.filter.pattern.literal();
+    let query = JobsQuery { limit: page, full: true, ..query };
     let mut pages = context.queues().jobs(query).await?;
     let mut table = Table::new(&job_view::HEADINGS);
     let mut left = limit;

@@ -59,7 +59,7 @@ pub(super) async fn explain(
 async fn replacement_of(id: JobId, queues: &Queues) -> Option<JobRef> {
     let filter = Filter::of(Glob::everything());
     let limit = u32::try_from(PAGE_JOBS_MAX).unwrap_or(u32::MAX);
-    let mut pages = queues.jobs(JobsQuery { filter, cursor: 0, limit, full: false }).await.ok()?;
+    let mut pages = queues.jobs(JobsQuery { limit, ..JobsQuery::of(filter) }).await.ok()?;
     for _ in 0..PAGES_MAX {
         let page = pages.next().await?;
         if let Some(job) = page.jobs.iter().find(|job| job.replaces == Some(id)) {

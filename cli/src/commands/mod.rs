@@ -3,6 +3,7 @@
 mod access;
 mod act;
 mod audit_log;
+mod batch;
 #[cfg(feature = "bench")]
 mod bench;
 mod cert;
@@ -300,6 +301,7 @@ async fn run_command(command: Command, mut context: Context) -> anyhow::Result<(
         Command::Queue(arguments) => queue::run(arguments, context).await,
         Command::Limit(arguments) => limit::run(arguments, context).await,
         Command::Cron(arguments) => cron::run(arguments, context).await,
+        Command::Batch(arguments) => batch::run(arguments, context).await,
         Command::Tail(arguments) => tail::run(arguments, context).await,
         Command::Value(arguments::Value { action }) => match action {
             ValueAction::Publish(arguments) => publish::run(arguments, context).await,

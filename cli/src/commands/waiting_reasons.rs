@@ -40,6 +40,8 @@ pub(super) enum Cause {
     DeadOrder,
     Parent,
     DeadParent,
+    Members,
+    BatchOpen,
     ClockHeld,
     Paused,
     NoWorker,
@@ -63,6 +65,8 @@ impl Cause {
             Cause::DeadOrder => "dead_order",
             Cause::Parent => "parent",
             Cause::DeadParent => "dead_parent",
+            Cause::Members => "members",
+            Cause::BatchOpen => "batch_open",
             Cause::ClockHeld => "clock_held",
             Cause::Paused => "paused",
             Cause::NoWorker => "no_worker",
@@ -82,6 +86,7 @@ impl Cause {
             Cause::NotDue
                 | Cause::Retry
                 | Cause::Order
+                | Cause::Members
                 | Cause::Limit
                 | Cause::WorkersBusy
                 | Cause::JobsBefore
@@ -193,6 +198,13 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
                     let reason = Reason::new(Cause::DeadParent, shown_blocked(by));
                     reason.with_remedy(format!("longshore dead revive {job}"))
                 }
+                BlockedBy::Members(members) if members.closed => {
+                    Reason::new(Cause::Members, shown_blocked(by))
+                }
+                BlockedBy::Members(_) => {
+                    let reason = Reason::new(Cause::BatchOpen, shown_blocked(by));
+                    reason.with_remedy(format!("longshore batch close {name}"))
+                }
                 BlockedBy::Parent { .. } => Reason::new(Cause::Parent, shown_blocked(by)),
                 BlockedBy::Order { .. } => Reason::new(Cause::Order, shown_blocked(by)),
                 BlockedBy::Limit { .. } | BlockedBy::Throttled { .. } => {
@@ -277,7 +289,7 @@ async fn jobs_before(
 ) -> anyhow::Result<Option<Reason>> {
     let filter = Filter::of(pattern).in_state(JobState::Ready);
     let limit = u32::try_from(PAGE_JOBS_MAX).unwrap_or(u32::MAX);
-    let mut pages = queues.jobs(JobsQuery { filter, cursor: 0, limit, full: false }).await?;
+    let mut pages = queues.jobs(JobsQuery { limit, ..JobsQuery::of(filter) }).await?;
     let (mut before, mut urgent, mut is_whole) = (0, 0, false);
     for _ in 0..AHEAD_PAGES_MAX {
         let Some(page) = pages.next().await else {
@@ -429,6 +441,8 @@ mod tests {
             result: None,
             options: None,
             schedule: None,
+            batch: None,
+            member_of: None,
         }
     }
 }

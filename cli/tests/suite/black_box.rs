@@ -381,7 +381,7 @@ fn assert_faults_reported(faults: &[Fault], checks: &[Checked], names: &HashMap<
 /// Every job at any publisher.
 async fn jobs(queues: &Queues) -> Vec<JobInfo> {
     let filter = Filter::of(Glob::new("/jobs/box/**").unwrap());
-    let query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
+    let query = JobsQuery { full: true, ..JobsQuery::of(filter) };
     let mut pages = queues.jobs(query).await.unwrap();
     let mut jobs = Vec::new();
     while let Some(page) = pages.next().await {

@@ -78,6 +78,7 @@ fn every_command_prints_what_the_schema_defines() {
     for line in ["workers quiet --all --dry-run", "workers resume w"] {
         run_json(line).code(1);
     }
+    batches(&system, &run_json);
     services(&system, &run_json);
     values(&system, &run_json);
     let (data, copy) = (system.service.text("data"), text(&system.folder.path().join("copy")));
@@ -180,6 +181,19 @@ fn services(system: &System, run_json: &dyn Fn(&str) -> CommandOutput) {
     for option in ["--dry-run", "--undo", "--wait"] {
         run_json(&format!("publisher drain second {option}")).code(0);
     }
+}
+
+fn batches(system: &System, run_json: &dyn Fn(&str) -> CommandOutput) {
+    let opened = system.run(&["batch", "new", "/batches/a", "one"]);
+    let batch = opened.stdout.trim().to_owned();
+    run_json("batch new /batches/a two").code(0);
+    run_json(&format!("enqueue /batches/a member --batch {batch}")).code(0);
+    run_json("batch ls").code(0);
+    run_json(&format!("batch show {batch}")).code(0);
+    run_json(&format!("jobs --batch {batch}")).code(0);
+    run_json(&format!("batch close {batch}")).code(0);
+    run_json(&format!("batch cancel {batch}")).code(0);
+    run_json(&format!("batch retry {batch}")).code(1);
 }
 
 fn values(system: &System, run_json: &dyn Fn(&str) -> CommandOutput) {

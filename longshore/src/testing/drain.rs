@@ -232,7 +232,7 @@ async fn dead(
     patterns: &[Glob],
 ) -> Result<impl Iterator<Item = JobInfo>, DrainError> {
     let filter = Filter::of(Glob::everything()).in_state(JobState::Dead);
-    let query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
+    let query = JobsQuery { full: true, ..JobsQuery::of(filter) };
     let mut pages = queues.jobs(query).await?;
     let mut dead = Vec::new();
     while let Some(page) = pages.next().await {

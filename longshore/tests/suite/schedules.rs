@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// The times of the jobs of a queue, in order.
 async fn times(system: &TestSystem, queue: &str) -> anyhow::Result<Vec<u64>> {
     let filter = Filter::of(queue.parse()?);
-    let query = JobsQuery { filter, cursor: 0, limit: 1_000, full: false };
+    let query = JobsQuery::of(filter);
     let mut pages = system.queues().jobs(query).await?;
     let mut times = Vec::new();
     while let Some(page) = pages.next().await {

@@ -135,7 +135,7 @@ async fn listings_skip_a_publisher_that_is_away() {
     serve_jobs(&one, &[1, 2, 3, 4, 5]);
     three.kill().await;
     serve_jobs(&two, &[6]);
-    let query = JobsQuery { filter: Filter::of(all()), cursor: 0, limit: 2, full: false };
+    let query = JobsQuery { limit: 2, ..JobsQuery::of(Filter::of(all())) };
     let mut pages = to(&[&one, &three, &two]).jobs(query).await.expect("publishers are known");
     let mut seen = Vec::new();
     while let Some(page) = pages.next().await {

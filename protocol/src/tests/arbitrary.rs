@@ -250,7 +250,8 @@ arbitrary! {
         let one = !others && limit.is_none() && cost.is_none();
         let order = order.or(one.then(|| "k".to_owned()));
         let after = (0..source.within(0..=2)).map(|_| source.of()).collect();
-        JobKeys { idempotency, order, unique, fair, limit, cost, after }
+        let (batch, member_of) = (source.of(), source.of());
+        JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of }
     };
     Idempotency: |source| {
         let key: String = source.of();

@@ -7,7 +7,7 @@ macro_rules! every_code {
     ($macro:ident) => {
         $macro! {
             Role: Role, HandshakeRefusal: HandshakeRefusal, Refusal: Refusal,
-            OnConflict: OnConflict, ParentEnd: ParentEnd, LimitScope: LimitScope,
+            OnConflict: OnConflict, ParentEnd: ParentEnd, NewBatch: NewBatch, LimitScope: LimitScope,
             Missed: Missed, Overlap: Overlap,
             BatchRefusal: BatchRefusal, SettleOutcome: SettleOutcome, Revoked: Revoked, Gate: Gate,
             Durability: Durability, JobState: JobState, DeathReason: DeathReason,

@@ -344,7 +344,7 @@ async fn snapshot(tool: &mut Client) -> BTreeMap<JobId, KnownState> {
     let mut cursor = Some(0);
     while let Some(from) = cursor {
         let filter = Filter::of(glob("/jobs/**"));
-        let query = JobsQuery { filter, cursor: from, limit: 200, full: false };
+        let query = JobsQuery { cursor: from, limit: 200, ..JobsQuery::of(filter) };
         let Answer::Jobs(page) = tool.ask(Request::Jobs(query)).await else { panic!() };
         let state_seen = |job: &JobInfo| KnownState { state: Some(job.state), index: page.index };
         jobs.extend(page.jobs.iter().map(|job| (job.id, state_seen(job))));

@@ -93,7 +93,7 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
             tried.push(("subscribe", token.is_some()));
         }
         Action::Inspect => {
-            let query = JobsQuery { filter: Filter::of(a()), cursor: 0, limit: 10, full: false };
+            let query = JobsQuery { limit: 10, ..JobsQuery::of(Filter::of(a())) };
             let requests = [
                 ("status", Request::Status),
                 ("queues", Request::Queues { pattern: a() }),
@@ -172,7 +172,7 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
                 }
                 other => panic!("{other:?}"),
             }
-            let query = JobsQuery { filter, cursor: 0, limit: 10, full: true };
+            let query = JobsQuery { limit: 10, full: true, ..JobsQuery::of(filter) };
             match client.try_ask(Request::Jobs(query)).await {
                 Ok(Answer::Jobs(page)) => {
                     tried.push(("jobs with contents", page.jobs[0].payload.is_some()));
@@ -253,7 +253,7 @@ async fn patterns_show_and_take_only_what_the_client_may() {
     };
     assert_eq!(queues.iter().map(|queue| queue.path.as_str()).collect::<Vec<_>>(), ["/jobs/b"]);
     let filter = Filter::of(glob("/**"));
-    let query = JobsQuery { filter: filter.clone(), cursor: 0, limit: 10, full: false };
+    let query = JobsQuery { limit: 10, ..JobsQuery::of(filter.clone()) };
     let Answer::Jobs(page) = client.ask(Request::Jobs(query)).await else { panic!("jobs") };
     assert_eq!(page.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [id(3)]);
     // A pattern that also matches other queues, of the future too, is not paused in part.

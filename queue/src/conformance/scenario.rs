@@ -587,7 +587,7 @@ impl StoreScenario {
     }
 
     pub(super) async fn list(&mut self, filter: Filter) -> Vec<JobView> {
-        let mut query = JobsQuery { filter, cursor: 0, limit: 100, full: false };
+        let mut query = JobsQuery { limit: 100, ..JobsQuery::of(filter) };
         let mut all = Vec::new();
         loop {
             match self.query(Request::Jobs(query.clone())).await {

@@ -85,6 +85,7 @@ impl State {
         };
         let outcome = match self.rows[slot].substate.state() {
             None => ActOutcome::Unknown,
+            Some(_) if action == Action::CloseBatch && self.is_closable(slot) => ActOutcome::Done,
             Some(state) if applies(action, state) => match self.rival(action, slot) {
                 Some(holder) => ActOutcome::NotUnique(holder),
                 None => ActOutcome::Done,
@@ -111,10 +112,11 @@ impl State {
                 self.revive_job(slot, wait_ms, out);
             }
             Action::Drop => self.remove_job(slot, JobChange::Dropped, out),
+            Action::CloseBatch => self.close_batch(slot),
         }
     }
 
-    fn cancel_job(&mut self, slot: u32, out: &mut Outcomes) {
+    pub(super) fn cancel_job(&mut self, slot: u32, out: &mut Outcomes) {
         if self.rows[slot].substate == Substate::Running {
             let token = Token(self.rows[slot].when);
             let session = &self.sessions.table[self.rows[slot].session];
@@ -128,7 +130,11 @@ impl State {
     }
 
     /// Revives a dead job with all its attempts; it no longer expires. Its history stays.
-    fn revive_job(&mut self, slot: u32, wait_ms: u64, out: &mut Outcomes) {
+    pub(super) fn revive_job(&mut self, slot: u32, wait_ms: u64, out: &mut Outcomes) {
+        if let Some(batch) = self.batch_of(slot) {
+            return self.revive_batch(slot, batch, out);
+        }
+        self.count_revived_member(slot);
         let row = &mut self.rows[slot];
         (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
         if row.side != NONE {
@@ -155,6 +161,8 @@ pub(super) fn applies(action: Action, state: JobState) -> bool {
         Action::Cancel => matches!(state, Prepared | Scheduled | Blocked | Ready | Running),
         Action::Revive => state == Dead,
         Action::Drop => matches!(state, Dead | Completed | Cancelled | Expired),
+        // Only what is known to be a batch.
+        Action::CloseBatch => false,
     }
 }
 

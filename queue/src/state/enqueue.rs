@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use longshore_protocol::messages::work::{BatchEntry, EnqueueBatch, Enqueued, refusal_at};
 use longshore_protocol::{
-    Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, Path, Refusal,
-    Runs, WireError,
+    Backoff, BatchRefusal, Due, EnqueueOutcome, EntryHead, JobChange, JobId, LinkId, NewBatch,
+    Path, Refusal, Runs, WireError,
 };
 
 use super::State;
+use super::batch::Relative;
 use super::fair::ShareName;
 use super::idempotency::{KeyUse, NewKeys, same_key, share_of_head};
 use super::profile;
@@ -179,6 +180,10 @@ impl State {
             Ok(head) => head,
             Err(error) => return EnqueueOutcome::Refused(refusal_of_damaged(path, &error)),
         };
+        // Further members might come too late.
+        if head.batch() == Some(NewBatch::Closed) && !batch.atomic {
+            return EnqueueOutcome::Refused(Refusal::BadOptions);
+        }
         let at = Command::BATCH_AT + entry.at;
         let record = RecordRef { index: self.index, at, length: entry.length };
         self.enqueue_job(path, head, record, &mut destinations[entry.path], out)
@@ -208,7 +213,9 @@ impl State {
         let fits = in_place(unique, self.admit(*destination, 0, 0, 0));
         let found = (key, unique);
         let fits = fits.and_then(|()| self.admit_keys(path, &head, found));
-        if let Err(refusal) = fits.and_then(|()| self.admit_parents(&head, 0, |_| false)) {
+        if let Err(refusal) =
+            fits.and_then(|()| self.admit_relatives(&head, 0, |job| self.relative(job)))
+        {
             return EnqueueOutcome::Refused(refusal);
         }
         let queue = match *destination {
@@ -231,12 +238,14 @@ impl State {
             (None, None) => profile::DEFAULT,
             (options, keys) => self.profile_of(queue, options, keys.as_deref()),
         };
-        let (mut replaces, mut node) = (None, None);
+        let (mut replaces, mut node, mut batch) = (None, None, None);
         if let UniqueUse::Replaces(first) = unique {
             replaces = Some(self.rows[first].id);
             node = self.take_node(first);
+            batch = self.enclosing(first);
             self.remove_job(first, JobChange::Replaced, out);
         }
+        self.keep_membership(batch, profile);
         self.insert_job(queue, &head, NewRow { entry, profile, schedule, replaces }, out);
         self.pass_node(node, &head.id);
         EnqueueOutcome::Created
@@ -248,7 +257,7 @@ impl State {
         batch: &EnqueueBatch,
         destinations: &[Destination],
     ) -> Option<Runs<EnqueueOutcome>> {
-        let mut new_jobs: HashMap<JobId, (u32, u32)> = HashMap::new();
+        let mut new_jobs: HashMap<JobId, ((u32, u32), Relative)> = HashMap::new();
         let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
         let mut new_queues = 0;
         let mut new_keys: HashMap<(&Path, String), KeyHolder> = HashMap::new();
@@ -268,7 +277,7 @@ impl State {
             let payload = payload_of(&head);
             let known = self.rows.find(&head.id).filter(|slot| !removed.contains(slot));
             let known = known.map(|slot| (self.rows[slot].crc, self.rows[slot].payload_len()));
-            if let Some(known) = known.or(new_jobs.get(&head.id).copied()) {
+            if let Some(known) = known.or(new_jobs.get(&head.id).map(|new| new.0)) {
                 return same_id(&head, known);
             }
             let key = self.find_key(path, &head);
@@ -310,8 +319,12 @@ impl State {
                 keys.limits = 0;
             }
             let fits = fits.and_then(|()| self.admit_new_keys(keys, added));
-            let is_new = |job: &JobId| new_jobs.contains_key(job);
-            match fits.and_then(|()| self.admit_parents(&head, new_edges, is_new)) {
+            let find = |job: &JobId| match new_jobs.get(job) {
+                Some((_, new)) => Some(*new),
+                None if self.rows.find(job).is_none_or(|slot| removed.contains(&slot)) => None,
+                None => self.relative(job),
+            };
+            match fits.and_then(|()| self.admit_relatives(&head, new_edges, find)) {
                 Err(refusal) => EnqueueOutcome::Refused(refusal),
                 Ok(()) => {
                     new_queues +=
@@ -320,7 +333,11 @@ impl State {
                         UniqueUse::Replaces(first) => drop(removed.insert(first)),
                         _ => *jobs += 1,
                     }
-                    new_jobs.insert(head.id, payload);
+                    let place = (self.index, Command::BATCH_AT + entry.at);
+                    new_jobs.insert(
+                        head.id,
+                        (payload, Relative::of_head(&head, place, self.now.wall_ms)),
+                    );
                     new_edges += head.keys.as_ref().map_or(0, |keys| keys.after.len()) as u64;
                     added.held += keys.held;
                     added.orders += keys.orders;
@@ -454,8 +471,11 @@ impl State {
         if expires_at.is_some() {
             self.side_mut(slot).expires_at = expires_at;
         }
+        self.count_new_member(slot);
         let parents = head.keys.as_ref().map_or(&[][..], |keys| &keys.after);
-        if !parents.is_empty() {
+        if let Some(kind) = head.batch() {
+            self.enter_batch(slot, kind);
+        } else if !parents.is_empty() {
             self.enter_waiting(slot, parents);
         } else if is_prepared {
             self.enter_prepared(slot, due);

@@ -4,12 +4,13 @@
 //! is in its row. A node belongs to a job that others wait for, and outlives it until they know its
 //! end. That an end counts is decided, and so durable, in the command of the end itself: it is
 //! marked at the node. Every command then works off marked nodes, a bounded number of edges at a
-//! time, so a job with a million children delays no other. A child exists only after its parents:
-//! there are no cycles.
+//! time, so a job with a million children delays no other. A child exists only after its parents,
+//! and [batches](super::batch) see to it that there are still no cycles.
 //!
 //! ```text
 //! row of a parent ─▶ side row ─▶ node ─┬─ on success:  edge ◀─▶ edge ◀─▶ …
-//!                                      └─ on others:   edge ◀─▶ …
+//!                                      ├─ on death:    edge ◀─▶ …
+//!                                      └─ on any end:  edge ◀─▶ …
 //! row of a child ───────────────────────────────────────┘└─▶ edge to its next parent
 //! ```
 
@@ -19,6 +20,7 @@ use longshore_protocol::{
 };
 
 use super::State;
+use super::batch::Relative;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
 use super::slab::Slab;
@@ -51,8 +53,8 @@ const _: () = assert!(size_of::<Option<Edge>>() <= 24, "the memory of a waiting 
 pub(super) struct Node {
     /// Its row; none once it was removed.
     pub(super) parent: u32,
-    /// The edges of jobs that wait for its success, and those of all others.
-    edges: [List; 2],
+    /// The edges to it, by the code of what they wait for.
+    edges: [List; 3],
     /// Its ends that have not reached all edges, a bit each.
     ends: u8,
     /// The next node with such ends.
@@ -64,18 +66,21 @@ pub(super) struct Node {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(super) enum End {
-    Died = 0,
-    Completed = 1,
+    /// It is a batch, and a member of it died: a death, but not its end.
+    MemberDied = 0,
+    Died = 1,
+    Completed = 2,
     /// Cancelled or expired.
-    Cancelled = 2,
+    Cancelled = 3,
     /// Removed: dropped, or replaced by another job.
-    Removed = 3,
+    Removed = 4,
 }
 
 impl End {
-    const ALL: [End; 4] = [End::Died, End::Completed, End::Cancelled, End::Removed];
+    const ALL: [End; 5] =
+        [End::MemberDied, End::Died, End::Completed, End::Cancelled, End::Removed];
 
-    fn of(substate: Substate) -> Option<End> {
+    pub(super) fn of(substate: Substate) -> Option<End> {
         match substate {
             Substate::Dead => Some(End::Died),
             Substate::Completed => Some(End::Completed),
@@ -87,9 +92,15 @@ impl End {
     fn satisfies(self, when: ParentEnd) -> bool {
         match when {
             ParentEnd::Success => self == End::Completed,
-            ParentEnd::Death => self == End::Died,
-            ParentEnd::Any => true,
+            ParentEnd::Death => matches!(self, End::Died | End::MemberDied),
+            ParentEnd::Any => self != End::MemberDied,
         }
+    }
+
+    /// True if it decides what an edge of that kind becomes. The death of a parent that may be
+    /// revived does not for those that wait for its success.
+    fn decides(self, when: ParentEnd) -> bool {
+        self.satisfies(when) || !matches!(self, End::Died | End::MemberDied)
     }
 }
 
@@ -112,7 +123,7 @@ impl Graph {
         !self.ended.is_empty()
     }
 
-    fn mark(&mut self, number: u32, end: End) {
+    pub(super) fn mark(&mut self, number: u32, end: End) {
         let node = &mut self.nodes[number];
         let is_first = node.ends == 0;
         node.ends |= 1 << end as u8;
@@ -147,21 +158,23 @@ impl Graph {
 
 /// The list of a node that has the edges of that condition.
 fn list_of(when: ParentEnd) -> usize {
-    usize::from(when != ParentEnd::Success)
+    usize::from(when.code())
 }
 
 impl State {
-    /// Whether a job's parents exist, at the publisher or by `is_new` in the same batch, and fit
-    /// beside `others` of the batch.
-    pub(super) fn admit_parents(
+    /// Whether a job's parents and its batch exist, by `find`, and its edges fit beside `others` of
+    /// an atomic batch.
+    pub(super) fn admit_relatives(
         &self,
         head: &EntryHead,
         others: u64,
-        is_new: impl Fn(&JobId) -> bool,
+        find: impl Fn(&JobId) -> Option<Relative>,
     ) -> Result<(), Refusal> {
-        let Some(keys) = head.keys.as_ref().filter(|keys| !keys.after.is_empty()) else {
+        let Some(keys) = &head.keys else { return Ok(()) };
+        self.admit_batch(keys, &find)?;
+        if keys.after.is_empty() && keys.batch.is_none() {
             return Ok(());
-        };
+        }
         let has_time = head
             .options
             .as_ref()
@@ -169,8 +182,7 @@ impl State {
         if has_time {
             return Err(Refusal::BadOptions);
         }
-        let exists = |job: &JobId| self.rows.find(job).is_some() || is_new(job);
-        if !keys.after.iter().all(|parent| exists(&parent.job)) {
+        if !keys.after.iter().all(|parent| find(&parent.job).is_some()) {
             return Err(Refusal::ParentGone);
         }
         let edges = self.graph.edges.len() as u64 + others + keys.after.len() as u64;
@@ -180,7 +192,8 @@ impl State {
     /// A new job waits for its parents.
     pub(super) fn enter_waiting(&mut self, slot: u32, parents: &[Parent]) {
         for parent in parents.iter().rev() {
-            let node = self.node_of(&parent.job);
+            let known = self.rows.find(&parent.job);
+            let node = self.node_of(known.expect("a job's parents are admitted just before"));
             let list = list_of(parent.when);
             let prev = self.graph.nodes[node].edges[list].tail;
             let edge = self.graph.edges.insert(Edge {
@@ -207,24 +220,16 @@ impl State {
         self.watch_expiry(slot);
     }
 
-    /// The node of a job, which may have ended. One that this very command has removed, to put the
-    /// new job in its place, counts as removed.
-    fn node_of(&mut self, job: &JobId) -> u32 {
-        let parent = self.rows.find(job);
-        let known = parent.and_then(|slot| self.side(&self.rows[slot])?.node);
+    /// The node of a job, which may have ended.
+    fn node_of(&mut self, parent: u32) -> u32 {
+        let known = self.side(&self.rows[parent]).and_then(|side| side.node);
         let node = known.unwrap_or_else(|| {
-            let parent = parent.unwrap_or(NONE);
-            let edges = [List::default(); 2];
+            let edges = [List::default(); 3];
             self.graph.nodes.insert(Node { parent, edges, ends: 0, next_ended: NONE })
         });
-        let end = match parent {
-            Some(slot) => {
-                self.side_mut(slot).node = Some(node);
-                End::of(self.rows[slot].substate)
-            }
-            None => Some(End::Removed),
-        };
-        if let Some(end) = end {
+        self.side_mut(parent).node = Some(node);
+        let end = End::of(self.rows[parent].substate);
+        if let Some(end) = end.or_else(|| self.had_death(parent).then_some(End::MemberDied)) {
             self.graph.mark(node, end);
         }
         node
@@ -242,18 +247,23 @@ impl State {
         self.queues[queue as usize].blocked.unlink(&mut self.rows, Links::Main, slot);
     }
 
-    /// The job has ended: the jobs that wait for it will learn of it.
+    /// The job has ended: so its batch learns at once, and the jobs that wait for it soon.
     #[inline]
-    pub(super) fn tell_children(&mut self, slot: u32) {
+    pub(super) fn propagate_end(&mut self, slot: u32) {
+        self.count_ended_member(slot);
         // Most jobs have no side row: this check is all that children cost them.
         if self.rows[slot].side != NONE {
-            self.mark_end(slot, End::of(self.rows[slot].substate));
+            let end = End::of(self.rows[slot].substate);
+            if let Some(batch) = self.batch_of(slot).filter(|_| end == Some(End::Cancelled)) {
+                self.cancel_members(batch);
+            }
+            self.mark_end(slot, end);
         }
     }
 
     /// The job is about to be removed.
     #[inline]
-    pub(super) fn leave_children(&mut self, slot: u32) {
+    pub(super) fn propagate_removal(&mut self, slot: u32) {
         if self.rows[slot].side != NONE {
             self.mark_end(slot, Some(End::Removed));
         }
@@ -284,7 +294,7 @@ impl State {
         let Some(slot) = self.rows.find(to) else { return self.graph.mark(node, End::Removed) };
         self.graph.nodes[node].parent = slot;
         self.side_mut(slot).node = Some(node);
-        self.tell_children(slot);
+        self.mark_end(slot, End::of(self.rows[slot].substate));
     }
 
     /// Works off the ends that jobs wait for: at most 10,000 edges; the rest with the next command.
@@ -305,9 +315,11 @@ impl State {
             let node = self.graph.nodes[number];
             let is_set = |end: &End| node.ends & 1 << *end as u8 != 0;
             let Some(end) = End::ALL.into_iter().find(is_set) else { break };
-            // The death of a parent that may be revived is no end for those that wait for success.
-            let lists = if end == End::Died { &node.edges[1..] } else { &node.edges[..] };
-            match lists.iter().find(|list| !list.is_empty()) {
+            let mut decided = ParentEnd::ALL.iter().filter(|&&when| end.decides(when));
+            match decided.find_map(|&when| {
+                let list = &node.edges[list_of(when)];
+                (!list.is_empty()).then_some(list)
+            }) {
                 Some(list) => self.settle_edge(list.head, end, out),
                 None => self.end_is_known(number, end),
             }
@@ -407,7 +419,7 @@ impl State {
                 continue;
             }
             let mut at = row.queue_prev;
-            if at == NONE {
+            if (at == NONE) != self.batch_of(slot).is_some() {
                 return Err("a job that waits for nothing");
             }
             while at != NONE {
@@ -461,11 +473,9 @@ impl Decode for Edge {
 
 impl Encode for Node {
     fn encode(&self, out: &mut FrameWriter) {
-        let [success, others] = self.edges;
-        let lists = [success.head, success.tail, others.head, others.tail];
-        for number in [self.parent, self.next_ended].into_iter().chain(lists) {
-            put_index(out, number);
-        }
+        put_index(out, self.parent);
+        put_index(out, self.next_ended);
+        self.edges.iter().for_each(|list| list.encode(out));
         out.u8(self.ends);
     }
 }
@@ -473,13 +483,12 @@ impl Encode for Node {
 impl Decode for Node {
     fn decode(r: &mut Reader) -> Result<Node, WireError> {
         let (parent, next_ended) = (index(r)?, index(r)?);
-        let success = List { head: index(r)?, tail: index(r)? };
-        let others = List { head: index(r)?, tail: index(r)? };
+        let edges = [List::decode(r)?, List::decode(r)?, List::decode(r)?];
         let invalid = r.invalid("ends of a job");
         let ends = r.u8()?;
         if ends >= 1 << End::ALL.len() {
             return Err(invalid);
         }
-        Ok(Node { parent, edges: [success, others], ends, next_ended })
+        Ok(Node { parent, edges, ends, next_ended })
     }
 }

@@ -90,7 +90,8 @@ impl State {
     }
 
     fn last_of_completed(&self, row: &Row) -> Option<AttemptInfo> {
-        (row.substate == Substate::Completed).then(|| AttemptInfo {
+        // A batch has none.
+        (row.substate == Substate::Completed && row.session != NONE).then(|| AttemptInfo {
             number: row.attempts,
             worker: self.names.text(row.session).to_owned(),
             delivered_at: row.wall_ms_before(row.when, u64::from(row.delivered)),

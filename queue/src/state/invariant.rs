@@ -41,6 +41,7 @@ impl State {
         self.check_limits()?;
         self.check_schedules()?;
         self.check_graph().map_err(str::to_owned)?;
+        self.check_batches().map_err(str::to_owned)?;
         self.check_groups()
     }
 
@@ -89,7 +90,7 @@ impl State {
                     *names.entry(attempt.worker).or_default() += 1;
                 }
             }
-            if row.substate == Substate::Completed {
+            if row.substate == Substate::Completed && row.session != NONE {
                 *names.entry(row.session).or_default() += 1;
             }
             let waits = matches!(

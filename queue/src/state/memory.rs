@@ -60,6 +60,7 @@ impl State {
         let keys = self.keys.bytes()
             + self.uniques.bytes()
             + self.graph.bytes()
+            + self.batches.bytes()
             + self.orders.bytes()
             + self.shares.table.len() as u64 * SHARE_BYTES
             + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES

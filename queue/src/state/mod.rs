@@ -16,11 +16,12 @@
 //!   [`idempotency`], [`unique`].
 //! - Jobs with an order key have turns: [`order`]; those with a fair key have shares: [`fair`].
 //! - How many run, and start in a period, may be limited: [`limit`].
-//! - Jobs may wait for the ends of others: [`graph`].
+//! - Jobs may wait for the ends of others: [`graph`]; a [`batch`] ends with its members.
 //! - Schedules enqueue jobs by themselves: [`schedule`].
 
 mod act;
 mod age_cursor;
+mod batch;
 mod checkpoints;
 mod chunks;
 mod dead_letters;
@@ -85,6 +86,7 @@ pub use read::{LinkUse, QueueUse, Totals, WaitingJobs};
 pub use schedule::DueSchedule;
 pub use snapshot::{Frozen, Restoring, SnapshotError};
 
+use self::batch::Batches;
 use self::dead_letters::DeadLetters;
 use self::dispatch::Dispatch;
 use self::fair::Shares;
@@ -142,6 +144,7 @@ pub struct State {
     limits: Limits,
     schedules: Schedules,
     graph: Graph,
+    batches: Batches,
     sessions: Sessions,
     links: BTreeMap<LinkId, Link>,
     dispatch: Dispatch,
@@ -194,6 +197,7 @@ impl State {
             limits: Limits::new(),
             schedules: Schedules::default(),
             graph: Graph::default(),
+            batches: Batches::default(),
             sessions: Sessions::default(),
             links: BTreeMap::new(),
             dispatch: Dispatch::default(),
@@ -281,8 +285,11 @@ impl State {
                 self.configure(*link, *request, &change, out);
             }
         }
+        self.settle_batches(out);
         self.settle_parents(out);
         self.settle_turns(out);
         self.dispatch_jobs(out);
+        // Parents have cancelled members, or members have expired at their delivery.
+        self.settle_batches(out);
     }
 }

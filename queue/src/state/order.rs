@@ -111,6 +111,9 @@ impl State {
             Substate::Blocked => {}
             Substate::Limited => return Some(self.limited_by_key(slot)),
             Substate::Waiting => {
+                if let Some(members) = self.batch_info(slot) {
+                    return Some(BlockedBy::Members(members));
+                }
                 let parent = &self.rows[self.first_parent(slot)?];
                 let (job, state) = (parent.id, parent.substate.state()?);
                 return Some(BlockedBy::Parent { job, state });

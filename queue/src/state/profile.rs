@@ -25,11 +25,13 @@ pub(super) struct KeyNumbers {
     pub(super) limit: u32,
     /// Its units of limits.
     pub(super) cost: u16,
+    /// The batch that it is a member of; `NONE` without one.
+    pub(super) batch: u32,
 }
 
 impl KeyNumbers {
     pub(super) const EMPTY: KeyNumbers =
-        KeyNumbers { order: NONE, share: NONE, limit: NONE, cost: 1 };
+        KeyNumbers { order: NONE, share: NONE, limit: NONE, cost: 1, batch: NONE };
 }
 
 /// What jobs have in common.
@@ -149,8 +151,8 @@ impl Profiles {
     /// The hash by which a number is found. Most jobs with keys have no options of their own:
     /// hashing those would take as long as everything else that keys need.
     fn hash(&self, options: &JobOptions, keys: KeyNumbers) -> u64 {
-        let KeyNumbers { order, share, limit, cost } = keys;
-        let keys = [order, share, limit, u32::from(cost)];
+        let KeyNumbers { order, share, limit, cost, batch } = keys;
+        let keys = [order, share, limit, u32::from(cost), batch];
         match self.table.get(DEFAULT).is_none_or(|default| *options == default.options) {
             true => self.hasher.hash_one(keys),
             false => self.hasher.hash_one((options, keys)),
@@ -178,6 +180,8 @@ impl State {
         if let Some(text) = keys.and_then(|keys| keys.limit.as_ref()) {
             numbers.limit = self.limit_key_number(queue, text);
         }
+        let batch = keys.and_then(|keys| self.batch_number(&keys.member_of?));
+        numbers.batch = batch.unwrap_or(NONE);
         numbers.cost = keys.and_then(|keys| keys.cost).unwrap_or(1).max(1);
         self.profile_with(options, numbers)
     }
@@ -194,6 +198,9 @@ impl State {
         if is_new && keys.limit != NONE {
             self.limits.keys[keys.limit].profiles += 1;
         }
+        if is_new && keys.batch != NONE {
+            self.batches.add_profile(keys.batch);
+        }
         number
     }
 
@@ -207,6 +214,9 @@ impl State {
         }
         if keys.limit != NONE {
             self.release_limit_key(keys.limit);
+        }
+        if keys.batch != NONE {
+            self.batches.release_profile(keys.batch);
         }
     }
 }

@@ -215,6 +215,10 @@ impl State {
         let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
         let start = u32::try_from(query.cursor).unwrap_or(u32::MAX).min(self.rows.allocated());
         let end = self.rows.allocated().min(start.saturating_add(PAGE_ROWS_MAX));
+        let batch = query.member_of.map(|id| self.batch_number(&id));
+        if batch == Some(None) {
+            return (Vec::new(), None);
+        }
         let mut page = Vec::new();
         for slot in start..end {
             if page.len() >= limit {
@@ -223,6 +227,8 @@ impl State {
             let row = &self.rows[slot];
             if row.substate != Substate::Free
                 && matching[row.queue as usize]
+                && batch.is_none_or(|batch| self.enclosing(slot) == batch)
+                && (!query.batches || self.is_batch(row))
                 && self.matches(row, &query.filter)
             {
                 page.extend(self.view(slot, now));
@@ -392,6 +398,8 @@ impl State {
             death: self.death_of(row),
             error: None,
             schedule: self.template_of(slot).map(|template| template.name.clone()),
+            batch: self.batch_info(slot),
+            member_of: self.member_of(slot),
             replaces: side.and_then(|side| side.replaces),
             progress: None,
             attempts,

@@ -57,6 +57,10 @@ impl State {
             return ReplaceOutcome::IdConflict;
         }
         let queue = row.queue;
+        // Its members end it.
+        if self.batch_of(dead).is_some() {
+            return ReplaceOutcome::BadOptions;
+        }
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {
             return ReplaceOutcome::QueueFull;
         }
@@ -73,7 +77,9 @@ impl State {
         let has_turn = keys.order != NONE && self.orders.table[keys.order].turn == dead;
         let profile = self.profile_with(Some(options), keys);
         let (unique, node) = (self.take_unique(dead), self.take_node(dead));
+        let batch = self.enclosing(dead);
         self.remove_job(dead, JobChange::Dropped, out);
+        self.keep_membership(batch, profile);
         let length = entry.len() as u32;
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
         let new = NewRow { entry, profile, schedule, replaces: Some(*id) };

@@ -76,7 +76,7 @@ impl State {
         let row = &mut self.rows[slot];
         let (queue, ended_ms) = (row.queue, row.ended_mono_ms());
         (row.queue_prev, row.queue_next) = (NONE, NONE);
-        if row.substate == Substate::Completed {
+        if row.substate == Substate::Completed && row.session != NONE {
             self.names.release(row.session);
             row.session = NONE;
         }

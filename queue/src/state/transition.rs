@@ -32,6 +32,8 @@ pub(super) struct SideRow {
     pub(super) template: Option<u32>,
     /// Its node, if jobs wait for it.
     pub(super) node: Option<u32>,
+    /// The batch that it is, if it is one.
+    pub(super) batch: Option<u32>,
 }
 
 impl State {
@@ -74,7 +76,9 @@ impl State {
         change: JobChange,
         out: &mut Outcomes,
     ) {
-        let worker = (substate == Substate::Completed).then(|| self.worker_of(slot));
+        // A batch completes without a worker.
+        let is_run = substate == Substate::Completed && self.rows[slot].session != NONE;
+        let worker = is_run.then(|| self.worker_of(slot));
         self.leave_substate(slot);
         self.return_turn(slot);
         self.forget_unique(slot);
@@ -87,7 +91,7 @@ impl State {
         row.set_ended_mono_ms(self.now.mono_ms);
         self.set_substate(slot, substate);
         self.emit(slot, change, out);
-        self.tell_children(slot);
+        self.propagate_end(slot);
         self.retain_ended(slot, out);
     }
 
@@ -111,17 +115,18 @@ impl State {
         self.queues[queue as usize].died += 1;
         self.enter_dead_letters(slot, reason);
         self.emit(slot, change, out);
-        self.tell_children(slot);
+        self.propagate_end(slot);
         self.retain_dead(slot, out);
     }
 
     /// Removes the job.
     pub(super) fn remove_job(&mut self, slot: u32, change: JobChange, out: &mut Outcomes) {
         self.emit_gone(slot, change, out);
+        self.count_removed_member(slot);
         self.leave_substate(slot);
         self.return_turn(slot);
         self.forget_unique(slot);
-        self.leave_children(slot);
+        self.propagate_removal(slot);
         let (profile, side) = (self.rows[slot].profile, self.rows[slot].side);
         if let Some(keys) = self.profiles.release(profile) {
             self.release_keys(keys);
@@ -129,6 +134,9 @@ impl State {
         if side != NONE {
             if let Some(template) = self.sides[side].template {
                 self.schedules.templates.release(template);
+            }
+            if let Some(batch) = self.sides[side].batch {
+                self.leave_batch(batch);
             }
             self.remove_side(side);
         }

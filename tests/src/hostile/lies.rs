@@ -105,7 +105,7 @@ pub(super) async fn queues_of_others(attacker: &Attacker) -> Outcome {
         let subscribe = Subscribe { subscription: 3, sources, handlers: 1_000 };
         link.tell_publisher(&ToPublisher::Subscribe(subscribe)).await?;
         refused_subscription(&mut link, 3).await?;
-        let query = JobsQuery { filter: everything()?, cursor: 0, limit: 10, full: true };
+        let query = JobsQuery { limit: 10, full: true, ..JobsQuery::of(everything()?) };
         let selection = || Ok::<_, Surprise>(Selection::Matching(everything()?));
         let act = |action| {
             Ok::<_, Surprise>(Request::Act {

@@ -196,7 +196,7 @@ async fn collect(
         let pattern = Glob::new(&format!("{PARENT}/**"))?;
         let limit = PAGE_JOBS_MAX as u32;
         let filter = Filter::of(pattern).in_state(state);
-        let query = JobsQuery { filter, cursor: 0, limit, full: true };
+        let query = JobsQuery { limit, full: true, ..JobsQuery::of(filter) };
         let mut pages = queues.jobs(query).await?;
         while let Some(page) = pages.next().await {
             let mut ledger = ledger.borrow_mut();

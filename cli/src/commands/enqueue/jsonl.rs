@@ -35,6 +35,7 @@ struct Line {
     after_death: Vec<String>,
     #[serde(default)]
     after_end: Vec<String>,
+    batch: Option<String>,
     priority: Option<i32>,
     delay: Option<String>,
     at: Option<String>,
@@ -142,6 +143,9 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     job.options.prepared = line.prepare.unwrap_or(job.options.prepared);
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
     job.headers.0.extend(line.headers);
+    if let Some(batch) = line.batch {
+        job = job.in_batch(named("batch", parse_parent(&batch))?);
+    }
     let after = [
         parents(&line.after, "after")?,
         parents(&line.after_death, "after_death")?,

@@ -151,6 +151,9 @@ fn template(arguments: &Enqueue) -> Result<NewJob, String> {
     }
     let after = [&arguments.after, &arguments.after_death, &arguments.after_end];
     job = add_parents(job, after.map(Vec::as_slice))?;
+    if let Some(batch) = arguments.batch {
+        job = job.in_batch(batch);
+    }
     if !arguments.jsonl {
         // With --jsonl each line may set other times.
         check_runs(&job.options)?;

@@ -165,7 +165,7 @@ async fn find(
     searched: usize,
     wanted: impl Fn(&JobInfo) -> bool,
 ) -> Result<Vec<(JobRef, JobInfo)>, String> {
-    let query = JobsQuery { filter, cursor: 0, limit: searched as u32, full: false };
+    let query = JobsQuery { limit: searched as u32, ..JobsQuery::of(filter) };
     let mut found = Vec::new();
     let pages = async {
         let mut pages = client.jobs(query).await.map_err(|error| error.to_string())?;

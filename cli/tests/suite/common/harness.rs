@@ -295,12 +295,7 @@ pub(crate) async fn stat_of(queues: &Queues, queue: &str) -> QueueStat {
 
 /// Every job of a queue.
 pub(crate) async fn jobs_of(queues: &Queues, queue: &str) -> Vec<JobInfo> {
-    let query = JobsQuery {
-        filter: Filter::of(Glob::new(queue).unwrap()),
-        cursor: 0,
-        limit: 1_000,
-        full: false,
-    };
+    let query = JobsQuery::of(Filter::of(Glob::new(queue).unwrap()));
     let mut pages = queues.jobs(query).await.unwrap();
     let mut jobs = Vec::new();
     while let Some(page) = pages.next().await {

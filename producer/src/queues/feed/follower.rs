@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use longshore_protocol::limits::PAGE_JOBS_MAX;
 use longshore_protocol::messages::work::{
     Answer, Filter, FromPublisher, JobsQuery, Request, RequestError, ToPublisher,
 };
@@ -178,12 +177,7 @@ impl Follower {
 
     /// Requests a page, over the shared request link, and emits it.
     async fn list(&mut self, publisher: &PublisherInfo, cursor: u64) -> Result<(), FollowEnd> {
-        let query = JobsQuery {
-            filter: Filter::of(self.pattern.clone()),
-            cursor,
-            limit: PAGE_JOBS_MAX as u32,
-            full: false,
-        };
+        let query = JobsQuery { cursor, ..JobsQuery::of(Filter::of(self.pattern.clone())) };
         let page = match self.requester.request(publisher, &Request::Jobs(query)).await {
             Ok(Answer::Jobs(page)) => page,
             Ok(_) => return Err(FollowEnd::LinkLost("unexpected answer".into())),

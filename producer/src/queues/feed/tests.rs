@@ -183,6 +183,8 @@ fn job(id: JobId, state: JobState) -> JobInfo {
         result: None,
         options: None,
         schedule: None,
+        batch: None,
+        member_of: None,
     }
 }
 

@@ -46,6 +46,8 @@ pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
         result: None,
         options: None,
         schedule: None,
+        batch: None,
+        member_of: None,
     }
 }
 

@@ -84,6 +84,25 @@ fields! {
         /// The schedule that made it: its name at that time. The job was enqueued at the time of
         /// the occurrence, even if the publisher was late.
         pub schedule: Option<String> = at_most("name of a schedule", SCHEDULE_NAME_BYTES_MAX),
+        /// For a batch: its members.
+        pub batch: Option<BatchInfo>,
+        /// The batch that it is a member of.
+        pub member_of: Option<JobId>,
+    }
+
+    /// The members of a batch.
+    #[derive(Copy, Default)]
+    pub struct BatchInfo {
+        /// True if it gets no more members.
+        pub closed: bool,
+        /// Those that have not ended.
+        pub open: u64,
+        /// Those that have completed.
+        pub completed: u64,
+        /// Those that are dead.
+        pub dead: u64,
+        /// Those that were cancelled, deleted or replaced, or have expired.
+        pub cancelled: u64,
     }
 
     /// What a blocked job waits for.
@@ -121,6 +140,8 @@ fields! {
             /// Its state. A dead one can be revived.
             state: JobState,
         },
+        /// For the ends of its members, or until it is closed: it is a batch.
+        4 = Members(members: BatchInfo),
     }
 
     /// A limit without room.

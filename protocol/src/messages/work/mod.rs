@@ -28,7 +28,9 @@ pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};
 pub use deliver::{Deliver, Delivery, JobTimes};
 pub use enqueue::{BatchBuilder, BatchEntry, EnqueueBatch, Enqueued, SealedBatch, refusal_at};
 pub use feed::{FeedEnd, FeedEvent, FeedEvents, FeedPosition};
-pub use job_info::{AttemptInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo};
+pub use job_info::{
+    AttemptInfo, BatchInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo,
+};
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
 pub use quiet::{Quiet, QuietEnd, QuietedWorker, WorkerPattern, WorkerPatternError};
 pub use request::{Action, JobsQuery, Pace, Request, RequestError};

@@ -11,7 +11,8 @@ use crate::glob::Glob;
 use crate::id::{JobId, Token};
 use crate::job_limit::JobLimit;
 use crate::limits::{
-    BATCH_BYTES_MAX, LIMIT_NAME_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX, WORKER_PATTERNS_MAX,
+    BATCH_BYTES_MAX, LIMIT_NAME_BYTES_MAX, PAGE_JOBS_MAX, SCHEDULE_NAME_BYTES_MAX,
+    WORKER_PATTERNS_MAX,
 };
 use crate::path::Path;
 use crate::schedule::Schedule;
@@ -194,6 +195,18 @@ fields! {
         pub limit: u32,
         /// True to include payloads, headers, options and results, which are read from disk.
         pub full: bool,
+        /// Only the members of this batch.
+        pub member_of: Option<JobId>,
+        /// Only batches.
+        pub batches: bool,
+    }
+}
+
+impl JobsQuery {
+    /// The first 1,000 of these jobs, without payloads.
+    pub fn of(filter: Filter) -> JobsQuery {
+        let limit = PAGE_JOBS_MAX as u32;
+        JobsQuery { filter, cursor: 0, limit, full: false, member_of: None, batches: false }
     }
 }
 
@@ -211,6 +224,9 @@ codes! {
         Drop = 3, "drop";
         /// Let prepared jobs run. A repetition succeeds, too.
         Confirm = 4, "confirm";
+        /// Close open batches, which have no more members then: only by id. A batch that was closed
+        /// before counts as done.
+        CloseBatch = 5, "close";
     }
 }
 

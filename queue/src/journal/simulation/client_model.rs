@@ -57,8 +57,11 @@ struct KnownJob {
     is_retained: bool,
     /// While it waits, a later one with its unique key may take its place.
     is_unique: bool,
-    /// It may expire.
+    /// It may expire, or end with jobs that it waits for or is a member of.
     may_expire: bool,
+    is_batch: bool,
+    /// It is a batch, or a member of one: whatever revives others may revive it.
+    is_of_batch: bool,
     /// It was enqueued prepared, and no client has requested its run.
     is_unconfirmed: bool,
     /// Its confirmation was acknowledged.
@@ -97,6 +100,7 @@ pub(super) enum RequestKind {
     Drop,
     Revive,
     Confirm,
+    CloseBatch,
 }
 
 impl RequestKind {
@@ -105,6 +109,7 @@ impl RequestKind {
             Action::Drop => RequestKind::Drop,
             Action::Revive => RequestKind::Revive,
             Action::Confirm => RequestKind::Confirm,
+            Action::CloseBatch => RequestKind::CloseBatch,
             Action::Cancel => RequestKind::End,
         }
     }
@@ -143,6 +148,9 @@ impl ClientModel {
         if let Some(synced) = &mut self.synced {
             synced.submit(job);
         }
+        let keys = job.keys.as_deref();
+        let is_of_batch = keys.is_some_and(|keys| keys.batch.is_some() || keys.member_of.is_some());
+        let waits = keys.is_some_and(|keys| !keys.after.is_empty());
         let setting = KnownJob {
             path: job.path.clone(),
             payload: job.payload.clone(),
@@ -152,13 +160,15 @@ impl ClientModel {
                 .filter(|key| key.starts_with(LONG_KEY)),
             is_retained: job.options.keep_ms != Some(0),
             is_unique: job.keys.as_ref().is_some_and(|keys| keys.unique.is_some()),
-            may_expire: job.options.expires_at.is_some(),
+            may_expire: job.options.expires_at.is_some() || waits || is_of_batch,
+            is_batch: keys.is_some_and(|keys| keys.batch.is_some()),
+            is_of_batch,
             is_unconfirmed: job.options.prepared,
             is_confirmed: false,
             may_have_been_deleted: false,
             known: KnownState::Unknown,
             ended_by: None,
-            may_be_revived: false,
+            may_be_revived: is_of_batch,
             unanswered: BTreeMap::new(),
         };
         self.jobs.insert(job.id, setting);
@@ -200,7 +210,7 @@ impl ClientModel {
         assert!(entry.is_intact() && entry.payload == job.payload, "another payload");
         assert!(!job.is_unconfirmed, "{:?} was prepared, and nobody has asked for it", entry.id);
         let has_ended = matches!(job.known, KnownState::Ended(_) | KnownState::Deleted);
-        let may_be_back = job.has_unanswered(RequestKind::Revive);
+        let may_be_back = job.is_of_batch || job.has_unanswered(RequestKind::Revive);
         assert!(!has_ended || may_be_back, "{:?} was delivered: {:?}", entry.id, job.known);
         entry.id
     }
@@ -316,6 +326,7 @@ impl ClientModel {
                 (Action::Revive, _) | (Action::Confirm, KnownState::Unknown) => KnownState::Present,
                 // It may have been confirmed before.
                 (Action::Confirm, known) => known,
+                (Action::CloseBatch, known) => known,
             };
             job.is_confirmed |= action == Action::Confirm;
         }
@@ -333,8 +344,16 @@ impl ClientModel {
             Action::Cancel => matches!(job.known, KnownState::Present),
             Action::Revive => matches!(job.known, KnownState::Ended(JobState::Dead)),
             Action::Drop => matches!(job.known, KnownState::Ended(_)),
+            Action::CloseBatch => job.is_batch && job.known == KnownState::Present,
         };
         self.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id).collect()
+    }
+
+    /// The latest jobs of all, or batches.
+    pub(super) fn latest(&self, are_batches: bool, most: usize) -> Vec<JobId> {
+        let fits = |job: &KnownJob| job.is_batch || !are_batches;
+        let fitting = self.jobs.iter().rev().filter(|(_, job)| fits(job));
+        fitting.map(|(&id, _)| id).take(most).collect()
     }
 
     /// Whether the job's creation was acknowledged, and nothing else since.
@@ -365,6 +384,7 @@ impl ClientModel {
                     found.is_some() || job.is_unique || job.may_be_deleted(&self.short_retention)
                 }
                 KnownState::Deleted => found.is_none(),
+                KnownState::Ended(JobState::Dead) if job.is_of_batch => true,
                 KnownState::Ended(end) if found == Some(end) => true,
                 KnownState::Ended(JobState::Dead) if found.is_none() => {
                     let may_have_ended = job.has_unanswered(RequestKind::Revive)
@@ -444,7 +464,7 @@ impl ClientModel {
         let mut seen = BTreeSet::new();
         let mut damaged = 0;
         let filter = Filter::of("/**".parse().expect("a pattern"));
-        let mut query = JobsQuery { filter, cursor: 0, limit: 1_000, full: true };
+        let mut query = JobsQuery { full: true, ..JobsQuery::of(filter) };
         loop {
             let (views, next) = state.jobs(&query, None, now);
             for view in views {

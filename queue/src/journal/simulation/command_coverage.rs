@@ -18,7 +18,7 @@ pub(super) struct CommandCoverage {
 }
 
 /// Every kind of command that a client or time can cause while there is room, by its effect.
-pub(super) const COMMANDS: [&str; 40] = [
+pub(super) const COMMANDS: [&str; 41] = [
     "start",
     "link up",
     "link up with leases",
@@ -37,6 +37,7 @@ pub(super) const COMMANDS: [&str; 40] = [
     "expire at its run timeout",
     "checkpoint",
     "confirm by id",
+    "close a batch",
     "confirm by filter",
     "cancel by id",
     "cancel by filter",
@@ -117,6 +118,7 @@ impl CommandCoverage {
                     (Action::Revive, false) => "revive by filter",
                     (Action::Drop, true) => "drop by id",
                     (Action::Drop, false) => "drop by filter",
+                    (Action::CloseBatch, _) => "close a batch",
                 });
                 if *action == Action::Revive && pace.is_some() {
                     count("revive at a pace");

@@ -114,7 +114,7 @@ fn view_of(state: &State, now: Now) -> StateView {
     let all: Glob = "/**".parse().expect("a pattern");
     let mut running: Vec<_> = state.running().collect();
     running.sort_unstable_by_key(|lease| lease.token);
-    let query = JobsQuery { filter: Filter::of(all.clone()), cursor: 0, limit: 1_000, full: true };
+    let query = JobsQuery { full: true, ..JobsQuery::of(Filter::of(all.clone())) };
     let (jobs, _) = state.jobs(&query, None, now);
     StateView { totals: state.totals(), running, queues: state.queue_stats(&all, None, now), jobs }
 }

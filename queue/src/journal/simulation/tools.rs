@@ -28,6 +28,8 @@ impl SimulationHarness {
             Action::Drop,
             Action::Revive,
             Action::Revive,
+            Action::CloseBatch,
+            Action::CloseBatch,
         ]);
         let pace = (action == Action::Revive && self.once_in(3))
             .then(|| Pace { per_second: self.random.random_range(1..5), before: 0 });
@@ -67,7 +69,7 @@ impl SimulationHarness {
             Action::Cancel => {
                 filter.in_state(self.one_of(&[JobState::Prepared, JobState::Scheduled]))
             }
-            Action::Revive | Action::Confirm => filter,
+            Action::Revive | Action::Confirm | Action::CloseBatch => filter,
         }
     }
 

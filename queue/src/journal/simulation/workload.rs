@@ -7,7 +7,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{
     Backoff, Due, FairKey, Idempotency, JobError, JobId, JobKeys, JobOptions, JobState, LinkId,
-    NewJob, Path, PathSet, Role, Token, Unique,
+    NewBatch, NewJob, ParentEnd, Path, PathSet, Role, Token, Unique,
 };
 use rand::RngExt;
 
@@ -95,7 +95,13 @@ impl SimulationHarness {
 
     pub(super) fn enqueue(&mut self, run: &mut PublisherRun) -> Result<(), Poisoned> {
         let Some((position, link)) = self.link_of(Role::Producer) else { return Ok(()) };
-        let count = if self.random.random_bool(0.1) { 60 } else { self.random.random_range(1..6) };
+        // A closed batch with its members, few of them, so that it ends within the run.
+        let is_closed = self.relates_jobs && self.once_in(3);
+        let count = match is_closed {
+            true => self.random.random_range(2..4),
+            false if self.random.random_bool(0.1) => 60,
+            false => self.random.random_range(1..6),
+        };
         // A batch is about as long as its longest payload, not a multiple of it.
         let most = self.payload_max * 3 / (count + 2);
         let (mut batch, mut ids) = (BatchBuilder::new(), Vec::new());
@@ -107,6 +113,8 @@ impl SimulationHarness {
             // A prepared one has others with its key refused, for as long as nobody confirms it.
             job.options.prepared &= !is_unique || self.once_in(8);
             let job = match kind {
+                _ if is_closed => closed(job, ids.first().copied()),
+                5..8 if self.relates_jobs => self.related(job),
                 0..3 => self.with_key(job),
                 _ if !is_unique => job,
                 3 => job.unique(Unique::by_key(self.one_of(&["a", "b"])).replace()),
@@ -116,7 +124,7 @@ impl SimulationHarness {
             self.model.submit(&job);
             batch.push(&job);
         }
-        let sealed = batch.seal(self.random.random_bool(0.2));
+        let sealed = batch.seal(is_closed || self.random.random_bool(0.2));
         let session = &mut self.sessions[position];
         let sequence = session.next_batch;
         session.next_batch += 1;
@@ -173,6 +181,24 @@ impl SimulationHarness {
         let mut job = NewJob { payload, ..job };
         job.keys_mut().idempotency = Some(Idempotency { key, for_ms });
         job
+    }
+
+    /// A batch, a member of one, or a job after another.
+    fn related(&mut self, job: NewJob) -> NewJob {
+        let options = JobOptions { due: Due::Now, prepared: false, ..job.options.clone() };
+        let job = NewJob { options, ..job };
+        let (jobs, batches) = (self.model.latest(false, 30), self.model.latest(true, 8));
+        let kind = self.random.random_range(0..6);
+        let job = match kind {
+            0 | 1 => {
+                let batch = self.one_of(&[NewBatch::Open, NewBatch::Open, NewBatch::Closed]);
+                NewJob { keys: None, ..job }.batch(batch)
+            }
+            2 if !jobs.is_empty() => job.after_end(self.one_of(&jobs), self.one_of(ParentEnd::ALL)),
+            _ => job,
+        };
+        let joins = kind > 1 && !batches.is_empty();
+        if joins { job.in_batch(self.one_of(&batches)) } else { job }
     }
 
     // Workers.
@@ -291,5 +317,15 @@ impl SimulationHarness {
             run.store.submit(self.now, Command::Credit { link, subscription, count })?;
         }
         Ok(())
+    }
+}
+
+/// A closed batch, or a member of it.
+fn closed(job: NewJob, batch: Option<JobId>) -> NewJob {
+    let options = JobOptions { due: Due::Now, prepared: false, ..job.options.clone() };
+    let job = NewJob { options, keys: None, ..job };
+    match batch {
+        Some(batch) => job.in_batch(batch),
+        None => job.batch(NewBatch::Closed),
     }
 }

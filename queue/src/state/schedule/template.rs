@@ -43,8 +43,10 @@ impl Template {
         let is_timed = options.is_some_and(|options| {
             options.due != Due::Now || options.prepared || options.expires_at.is_some()
         });
-        let waits = head.keys.as_ref().is_some_and(|keys| !keys.after.is_empty());
-        if is_timed || waits || head.idempotency().is_some() {
+        let is_related = head.keys.as_ref().is_some_and(|keys| {
+            !keys.after.is_empty() || keys.batch.is_some() || keys.member_of.is_some()
+        });
+        if is_timed || is_related || head.idempotency().is_some() {
             return Err(Refusal::BadOptions);
         }
         if schedule.overlap == Overlap::Buffer {

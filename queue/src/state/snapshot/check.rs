@@ -10,7 +10,8 @@ use super::SnapshotError;
 impl State {
     /// The job's keys are of its queue, and its substate goes with them.
     fn keys_fit(&self, row: &Row) -> bool {
-        let KeyNumbers { order, share, limit, cost: _ } = *self.profiles.keys(row.profile);
+        let KeyNumbers { order, share, limit, cost: _, batch: _ } =
+            *self.profiles.keys(row.profile);
         let limit = self.limits.keys.entries().get(limit);
         let order = self.orders.table.entries().get(order);
         let share = self.shares.table.entries().get(share);
@@ -69,7 +70,8 @@ impl State {
                 || row.side != NONE && self.sides.get(row.side).is_none()
                 || row.substate == Substate::Running
                     && self.sessions.table.get(row.session).is_none()
-                || row.substate == Substate::Completed && !self.names.is_known(row.session)
+                || row.substate == Substate::Completed
+                    && !(self.names.is_known(row.session) || self.is_batch(row))
                 || row.substate == Substate::Dead && self.dead.get(row.session).is_none()
                 || row.entry.length < u32::from(row.head_len)
                 || (row.entry.at >= OCCURRENCE_AT) != self.template_number(row).is_some()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use longshore_protocol::{Encode, FrameWriter, Glob};
 
 use super::super::State;
+use super::super::batch::Batch;
 use super::super::chunks::Shared;
 use super::super::dead_letters::DeadLetterGroup as DeadGroup;
 use super::super::dispatch::Subscription;
@@ -55,6 +56,7 @@ pub struct Frozen {
     templates: FrozenSlab<Template>,
     edges: FrozenSlab<Edge>,
     nodes: FrozenSlab<Node>,
+    batches: FrozenSlab<Batch>,
 }
 
 /// A slab's entries, and its free numbers in the order in which they were freed.
@@ -84,7 +86,8 @@ impl State {
                 + self.uniques.table.len()
                 + self.orders.table.len()
                 + self.shares.table.len()
-                + self.limits.keys.len()) as u64
+                + self.limits.keys.len()
+                + self.batches.table.len()) as u64
                 * KEY_BYTES
             + self.schedules.len() * SCHEDULE_BYTES
             + (self.graph.edges.len() + self.graph.nodes.len()) as u64 * EDGE_BYTES
@@ -120,6 +123,7 @@ impl State {
             templates: self.schedules.templates.table.freeze(),
             edges: self.graph.edges.freeze(),
             nodes: self.graph.nodes.freeze(),
+            batches: self.batches.table.freeze(),
         }
     }
 
@@ -185,6 +189,7 @@ impl Snapshot for Frozen {
             || next_of_slab(Table::Templates, &mut self.templates, out)
             || next_of_slab(Table::Edges, &mut self.edges, out)
             || next_of_slab(Table::Nodes, &mut self.nodes, out)
+            || next_of_slab(Table::Batches, &mut self.batches, out)
     }
 }
 
@@ -202,6 +207,7 @@ impl SideRow {
             unique: _,
             template: _,
             node: _,
+            batch: _,
         } = self;
         let errors = attempts.iter().filter_map(|attempt| attempt.error);
         errors.for_each(|(error, _)| each(error));

@@ -26,6 +26,7 @@ impl State {
         put_index(&mut out, self.limits.sweep);
         put_index(&mut out, self.graph.ended.head);
         put_index(&mut out, self.graph.ended.tail);
+        out.u64(u64::from(self.batches.next_row));
         put_index(&mut out, self.rows.free);
         Table::ALL.iter().for_each(|&table| out.u64(self.count_of(table)));
         out.into_body().into()
@@ -49,6 +50,7 @@ impl State {
         self.limits.sweep = index(r)?;
         self.graph.ended.head = index(r)?;
         self.graph.ended.tail = index(r)?;
+        self.batches.next_row = r.u32()?;
         self.rows.free = index(r)?;
         let mut counts = Counts::default();
         for count in &mut counts {
@@ -83,6 +85,7 @@ impl State {
             Table::Templates => self.schedules.templates.table.allocated(),
             Table::Edges => self.graph.edges.allocated(),
             Table::Nodes => self.graph.nodes.allocated(),
+            Table::Batches => self.batches.table.allocated(),
         };
         count as u64
     }

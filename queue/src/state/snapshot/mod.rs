@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 10;
+const VERSION: u8 = 11;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
@@ -59,12 +59,13 @@ enum Table {
     Templates = 20,
     Edges = 21,
     Nodes = 22,
+    Batches = 23,
 }
 
 const FREE: u8 = 0x80;
 
 impl Table {
-    const ALL: [Table; 23] = [
+    const ALL: [Table; 24] = [
         Table::Start,
         Table::Pauses,
         Table::Closings,
@@ -88,6 +89,7 @@ impl Table {
         Table::Templates,
         Table::Edges,
         Table::Nodes,
+        Table::Batches,
     ];
 }
 

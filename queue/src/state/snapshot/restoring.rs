@@ -128,6 +128,7 @@ impl Restoring {
                 Table::Templates => self.templates.push_entry(r.option()?),
                 Table::Edges => state.graph.edges.push_entry(r.option()?),
                 Table::Nodes => state.graph.nodes.push_entry(r.option()?),
+                Table::Batches => state.batches.table.push_entry(r.option()?),
                 Table::Limits => {
                     let (number, entry) = head::limit(r)?;
                     let is_new = number < state.limits.next_number;
@@ -161,6 +162,7 @@ impl Restoring {
                 Table::Templates => self.templates.push_free(number),
                 Table::Edges => state.graph.edges.push_free(number),
                 Table::Nodes => state.graph.nodes.push_free(number),
+                Table::Batches => state.batches.table.push_free(number),
                 Table::Start
                 | Table::Pauses
                 | Table::Closings
@@ -197,6 +199,7 @@ impl Restoring {
             state.dispatch.groups.is_whole(),
             state.graph.edges.is_whole(),
             state.graph.nodes.is_whole(),
+            state.batches.table.is_whole(),
         ]);
         if !are_whole.into_iter().all(|is_whole| is_whole) {
             return Err(inconsistent("free numbers"));
@@ -224,7 +227,9 @@ impl Restoring {
         }
         state.side_items = state.sides.iter().map(|(_, side)| side.items()).sum();
         state.check_numbers()?;
+        state.batches.index_sweeps();
         state.check_graph().map_err(inconsistent)?;
+        state.check_batches().map_err(inconsistent)?;
         state.count_profiles_of_keys();
         state.count_shares();
         state.index_queues()?;

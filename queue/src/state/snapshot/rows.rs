@@ -71,7 +71,7 @@ impl State {
                 }
                 Substate::Free | Substate::Limited | Substate::Waiting => {}
             }
-            if substate == Substate::Completed {
+            if substate == Substate::Completed && self.rows[slot].session != NONE {
                 self.names.add_use(self.rows[slot].session);
             }
             let side = self.rows[slot].side;
@@ -178,6 +178,7 @@ impl Encode for SideRow {
         self.unique.encode(out);
         self.template.encode(out);
         self.node.encode(out);
+        self.batch.encode(out);
     }
 }
 
@@ -194,6 +195,7 @@ impl Decode for SideRow {
             unique: r.option()?,
             template: r.option()?,
             node: r.option()?,
+            batch: r.option()?,
         })
     }
 }
@@ -222,6 +224,7 @@ impl Encode for Profile {
         put_index(out, self.keys.order);
         put_index(out, self.keys.share);
         put_index(out, self.keys.limit);
+        put_index(out, self.keys.batch);
         out.u64(u64::from(self.keys.cost));
         out.u64(self.jobs);
     }
@@ -230,13 +233,14 @@ impl Encode for Profile {
 impl Decode for Profile {
     fn decode(r: &mut Reader) -> Result<Profile, WireError> {
         let options = JobOptions::decode(r)?;
-        let (order, share, limit) = (index(r)?, index(r)?, index(r)?);
+        let (order, share) = (index(r)?, index(r)?);
+        let (limit, batch) = (index(r)?, index(r)?);
         let no_cost = r.invalid("cost of a job");
         let cost = r.u16()?;
         if cost == 0 {
             return Err(no_cost);
         }
-        let keys = KeyNumbers { order, share, limit, cost };
+        let keys = KeyNumbers { order, share, limit, cost, batch };
         Ok(Profile { options, keys, jobs: r.u64()? })
     }
 }

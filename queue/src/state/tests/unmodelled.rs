@@ -95,12 +95,8 @@ fn credits_are_bounded_by_the_lease_limit_of_a_session() {
 fn listings_page_through_all_jobs_of_a_state() {
     let mut scenario = StateScenario::begin();
     scenario.fill(1..=2_500);
-    let mut query = JobsQuery {
-        filter: Filter::of(glob(QUEUE)).in_state(JobState::Ready),
-        cursor: 0,
-        limit: 5_000,
-        full: false,
-    };
+    let filter = Filter::of(glob(QUEUE)).in_state(JobState::Ready);
+    let mut query = JobsQuery { limit: 5_000, ..JobsQuery::of(filter) };
     let mut found = Vec::new();
     loop {
         let (page, next) = scenario.state.jobs(&query, None, scenario.now);

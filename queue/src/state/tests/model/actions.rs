@@ -91,7 +91,7 @@ impl Model {
             Action::Confirm => JobChange::Confirmed,
             Action::Cancel => JobChange::Cancelled,
             Action::Revive => JobChange::Revived,
-            Action::Drop => JobChange::Dropped,
+            Action::Drop | Action::CloseBatch => JobChange::Dropped,
         };
         // The state may choose any order.
         while done < most
@@ -248,6 +248,8 @@ impl Model {
                 self.emit(number, JobChange::Dropped, to);
                 self.jobs.remove(number);
             }
+            // The model has no batches.
+            Action::CloseBatch => {}
         }
     }
 }
@@ -266,5 +268,6 @@ fn applies(action: Action, state: JobState) -> bool {
         Action::Cancel => matches!(state, Prepared | Scheduled | Blocked | Ready | Running),
         Action::Revive => state == Dead,
         Action::Drop => matches!(state, Dead | Completed | Cancelled | Expired),
+        Action::CloseBatch => false,
     }
 }

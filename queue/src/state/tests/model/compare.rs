@@ -112,6 +112,8 @@ impl Harness {
             death: if let Phase::Dead(reason) = job.phase { Some(reason) } else { None },
             error: None,
             schedule: job.made_by.as_ref().map(|made| made.schedule.clone()),
+            batch: None,
+            member_of: None,
             replaces: job.replaces,
             progress: None,
             attempts: job.history.iter().enumerate().map(attempt).collect(),

@@ -73,7 +73,8 @@ impl Harness {
         let limits = self.has_limits();
         let limit = (draw.one_in(10) || limits && draw.one_in(2)).then(|| draw.short_key());
         let cost = (limits && draw.one_in(3)).then(|| [1, 2, 2, 3, 7][draw.below(5)]);
-        let mut keys = JobKeys { idempotency, order, unique, fair, limit, cost, after: Vec::new() };
+        let mut keys =
+            JobKeys { idempotency, order, unique, fair, limit, cost, ..JobKeys::default() };
         if draw.one_in(if self.has_uniques() { 3 } else { 12 }) {
             // One runs, and the latest waits for its turn.
             keys.order = Some("a".to_owned());

@@ -311,7 +311,7 @@ impl Model {
                 names.contains(&by.limit) && *key == job.limit.clone().filter(|_| !is_held)
             }
             BlockedBy::Throttled { key, .. } => Some(key) == job.limit.as_ref() && !is_held,
-            BlockedBy::Order { .. } | BlockedBy::Parent { .. } => false,
+            BlockedBy::Order { .. } | BlockedBy::Parent { .. } | BlockedBy::Members(_) => false,
         };
         is_right.then(|| actual.cloned()).flatten()
     }

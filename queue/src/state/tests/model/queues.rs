@@ -226,7 +226,7 @@ impl Model {
             fair,
             limit: dead.limit,
             cost: dead.cost,
-            after: Vec::new(),
+            ..JobKeys::default()
         };
         self.create(entry, record, &path, Some(id), keys, to);
         if let Some(number) = self.find(new).filter(|&new| had_turn && self.jobs[new].is_open()) {
