@@ -55,3 +55,20 @@ pub trait JobKind: Sized + Send + 'static {
         template::pattern(Self::PATH)
     }
 }
+
+/// A kind of job that may come after one of the kind `K` in a workflow: its handler knows the
+/// [`Output`](JobKind::Output) of that one, and reads it with an argument `Parents<K>`.
+///
+/// ```ignore
+/// impl After<Probe> for Encode {}
+///
+/// async fn encode(Payload(encode): Payload<Encode>, probe: Parents<Probe>) -> anyhow::Result<()> {
+///     let probed = probe.output().await?;
+///     …
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a job `{Self}` does not come after a job `{K}`",
+    note = "if its handler reads the output of `{K}`, or needs none: `impl After<{K}> for {Self} {{}}`"
+)]
+pub trait After<K: JobKind>: JobKind {}

@@ -13,5 +13,5 @@ mod template;
 
 pub use codec::{Codec, CodecError, JsonCodec};
 pub use into_job::{BadPayload, IntoJob};
-pub use kind::JobKind;
+pub use kind::{After, JobKind};
 pub use template::{ParameterError, fill, pattern};

@@ -374,7 +374,7 @@ pub use longshore_derive::JobKind;
 #[doc(hidden)]
 pub use longshore_kinds::fill as __fill;
 pub use longshore_kinds::{
-    BadPayload, Codec, CodecError, IntoJob, JobKind, JsonCodec, ParameterError,
+    After, BadPayload, Codec, CodecError, IntoJob, JobKind, JsonCodec, ParameterError,
 };
 #[cfg(feature = "producer")]
 pub use longshore_producer::{
@@ -383,9 +383,11 @@ pub use longshore_producer::{
     Feed, FeedFrom, FeedItem, FeedLoss, FeedPositions, FeedUpdate, FoundJob, JobEnd, JobLocator,
     JobLocatorError, JobLookupError, JobPage, JobPages, MissingPublisher, NewSchedule, Pipeline,
     Producer, ProducerBuilder, PublisherAnswer, PublisherAnswers, Queues, QueuesBuilder,
-    QueuesError, Receipt, Receipts, ReplaceError, ResultError, ScheduleError, WaitError, new_id,
-    new_job,
+    QueuesError, Receipt, Receipts, ReplaceError, ResultError, ScheduleError, Step, WaitError,
+    Workflow, new_id, new_job,
 };
+#[cfg(feature = "producer")]
+pub use longshore_producer::{Both, FanOut};
 // Arguments and results of `Queues`. No doc comment: rustdoc would prepend it to the page of each
 // type.
 /// Who a client of a server is, and what it may do: policies, tokens, identities.
@@ -423,7 +425,8 @@ pub use longshore_resolver::{
 pub use longshore_subscriber::{
     Attempt, AttemptParts, BlockingHandler, CancelReason, Checkpoint, CheckpointError,
     CheckpointsError, ConnectError, FromAttempt, FromPayload, Handler, Job, JobContext, JobFailure,
-    JobOutput, JobSource, Json, KindOptions, KindService, Kinds, Payload, PayloadError,
+    JobOutput, JobSource, Json, KindOptions, KindService, Kinds, PARENT_JOBS_MAX,
+    PARENT_RESULTS_BYTES_MAX, ParentJob, ParentPage, Parents, ParentsError, Payload, PayloadError,
     PublisherState, QueuePatterns, QueuePatternsError, Router, RunError, ShutdownHandle, State,
     StatePart, StatsWatch, Subscription, SubscriptionStatus, WORKER_JOBS_MAX, Worker,
     WorkerBuilder, WorkerReport, WorkerStats,

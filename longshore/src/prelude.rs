@@ -2,8 +2,8 @@
 //! root of the crate. [`Path`](crate::Path), `State` and `Json` are only there: a glob import must
 //! not hide `std::path::Path`, nor be hidden by axum's types of these names.
 
-pub use crate::{Cluster, JobKind, JobOptions, NewJob};
+pub use crate::{After, Cluster, JobKind, JobOptions, NewJob};
 #[cfg(feature = "worker")]
-pub use crate::{Job, JobContext, JobFailure, Payload, Worker};
+pub use crate::{Job, JobContext, JobFailure, Parents, Payload, Worker};
 #[cfg(feature = "producer")]
-pub use crate::{Producer, Queues, new_job};
+pub use crate::{Producer, Queues, Workflow, new_job};

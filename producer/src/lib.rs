@@ -24,6 +24,7 @@ mod producer;
 mod queues;
 mod receipt_queue;
 mod schedule;
+mod workflow;
 
 pub use confirm::ConfirmError;
 pub use enqueue::{Enqueue, ResultError};
@@ -40,3 +41,4 @@ pub use queues::{
     PublisherAnswers, Queues, QueuesBuilder, QueuesError, ReplaceError, ScheduleError, WaitError,
 };
 pub use schedule::NewSchedule;
+pub use workflow::{Both, FanOut, Step, Workflow};

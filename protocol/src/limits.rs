@@ -52,6 +52,8 @@ pub const THROTTLE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 pub const PARENTS_MAX: usize = 100;
 /// Most batches that enclose a job, one within the other.
 pub const BATCH_DEPTH_MAX: usize = 8;
+/// Most jobs on a page of a job's parents.
+pub const PAGE_PARENTS_MAX: usize = 100;
 /// Most schedules at one publisher.
 pub const SCHEDULES_MAX: usize = 20_000;
 /// Longest name of a schedule, in bytes.

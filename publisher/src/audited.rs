@@ -41,6 +41,7 @@ pub(crate) fn is_act(request: &Request) -> bool {
         | Request::Await { .. }
         | Request::DeadGroups { .. }
         | Request::Checkpoints { .. }
+        | Request::ParentJobs { .. }
         | Request::Feed { .. } => false,
     }
 }
@@ -118,6 +119,7 @@ pub(crate) fn name_of(request: &Request) -> &'static str {
         Request::Await { .. } => "await",
         Request::DeadGroups { .. } => "dead groups",
         Request::Checkpoints { .. } => "checkpoints",
+        Request::ParentJobs { .. } => "parents",
         Request::Feed { .. } => "feed",
     }
 }
@@ -146,7 +148,7 @@ pub(crate) fn target_of(request: &Request) -> String {
             "/**".to_owned()
         }
         // Its lease is a secret of the worker.
-        Request::Checkpoints { .. } => String::new(),
+        Request::Checkpoints { .. } | Request::ParentJobs { .. } => String::new(),
     }
 }
 

@@ -116,6 +116,10 @@ impl ColdAnswer {
                 views.iter().map(|view| view_bytes(view, *full, false)).sum()
             }
             PendingAnswer::Job(view) => view.iter().map(|view| view_bytes(view, true, true)).sum(),
+            PendingAnswer::ParentJobs { child, views, .. } => {
+                let results = views.iter().filter_map(|view| view.result);
+                results.chain([*child]).map(|at| at.length as usize).sum()
+            }
             PendingAnswer::DeadGroups { groups, .. } => groups
                 .iter()
                 .map(|view| GROUP_BYTES + view.error.map_or(0, |error| error.length as usize))
@@ -271,8 +275,9 @@ fn leave_out_contents(pending: &mut PendingAnswer, sees: impl Fn(&Path) -> bool)
                 view.error = None;
             }
         }
-        // A worker reads the checkpoints of a job that it runs.
+        // A worker reads the checkpoints of a job that it runs, and the results of its parents.
         PendingAnswer::Checkpoints(_)
+        | PendingAnswer::ParentJobs { .. }
         | PendingAnswer::Ready(_)
         | PendingAnswer::Feed { .. }
         | PendingAnswer::Refused(_) => {}
@@ -311,6 +316,32 @@ fn complete(
                     fill(reader, view, full, false)
                 })
                 .collect::<Result<_, _>>()?;
+            Ok(Answer::Jobs(JobsPage { jobs, next, index }))
+        }
+        PendingAnswer::ParentJobs { child, parent, views, next, index } => {
+            let keys = read_entry(reader, child)?.keys;
+            let after = keys.iter().flat_map(|keys| &keys.after);
+            if !after.into_iter().any(|known| known.job == parent) {
+                return Err(RequestError::Forbidden);
+            }
+            let result = |view: JobView| {
+                let result = view.result.map(|at| read(reader, at)).transpose()?;
+                // The rest is for those who may inspect its queue.
+                let (attempts, checkpoints) = (Vec::new(), Vec::new());
+                let (token, worker, blocked, schedule) = (None, None, None, None);
+                Ok(JobInfo {
+                    result,
+                    attempts,
+                    checkpoints,
+                    token,
+                    worker,
+                    blocked,
+                    schedule,
+                    progress: None,
+                    ..view.info
+                })
+            };
+            let jobs = views.into_iter().map(result).collect::<Result<_, _>>()?;
             Ok(Answer::Jobs(JobsPage { jobs, next, index }))
         }
         PendingAnswer::DeadGroups { groups, more } => dead_groups(reader, groups, more),

@@ -49,7 +49,7 @@ pub(crate) fn scope<'a>(
         Request::Pause { pattern, .. } => or_forbidden(rights.paths(action).covers(pattern)),
         Request::Configure { path, .. } => or_forbidden(rights.may(action, path)),
         // Its session holds the lease.
-        Request::Checkpoints { .. } => Ok(None),
+        Request::Checkpoints { .. } | Request::ParentJobs { .. } => Ok(None),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn action_of(request: &Request) -> Action {
         | Request::RunSchedule { .. }
         | Request::Configure { .. } => Action::Act,
         Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => Action::Operate,
-        Request::Checkpoints { .. } => Action::Work,
+        Request::Checkpoints { .. } | Request::ParentJobs { .. } => Action::Work,
     }
 }
 

@@ -40,7 +40,7 @@ fn ends_of(jobs: &[NewJob]) -> BTreeMap<JobId, JobState> {
     }
 }
 
-fn members<'a>(batch: JobId, jobs: &'a [NewJob]) -> impl Iterator<Item = &'a NewJob> {
+fn members(batch: JobId, jobs: &[NewJob]) -> impl Iterator<Item = &NewJob> {
     jobs.iter().filter(move |job| job.keys.as_ref().is_some_and(|k| k.member_of == Some(batch)))
 }
 

@@ -9,3 +9,4 @@ mod names;
 mod schedules;
 mod testing;
 mod torture;
+mod workflows;

@@ -214,6 +214,19 @@ impl State {
         Some(self.profiles.keys(self.rows[slot].profile).batch).filter(|&number| number != NONE)
     }
 
+    /// True of a member of the batch, or of one within it.
+    pub(super) fn is_within_batch(&self, slot: u32, batch: u32) -> bool {
+        let mut next = self.enclosing(slot);
+        while let Some(number) = next {
+            if number == batch {
+                return true;
+            }
+            let job = self.batches.table[number].job;
+            next = if job == NONE { None } else { self.enclosing(job) };
+        }
+        false
+    }
+
     /// The number of a known batch, for its members.
     pub(super) fn batch_number(&self, id: &JobId) -> Option<u32> {
         self.batch_of(self.rows.find(id)?)

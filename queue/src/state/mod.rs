@@ -48,6 +48,7 @@ mod matching;
 mod memory;
 mod names;
 mod order;
+mod parents;
 mod pause;
 mod prepared;
 mod profile;
@@ -82,6 +83,7 @@ use longshore_protocol::{LinkId, Path};
 
 pub use enqueue::refusal_of_damaged;
 pub use idempotency::QueueKeys;
+pub(crate) use parents::ParentJobs;
 pub use read::{LinkUse, QueueUse, Totals, WaitingJobs};
 pub use schedule::DueSchedule;
 pub use snapshot::{Frozen, Restoring, SnapshotError};

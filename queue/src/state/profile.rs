@@ -27,11 +27,19 @@ pub(super) struct KeyNumbers {
     pub(super) cost: u16,
     /// The batch that it is a member of; `NONE` without one.
     pub(super) batch: u32,
+    /// It has parents, which its entry names.
+    pub(super) has_parents: bool,
 }
 
 impl KeyNumbers {
-    pub(super) const EMPTY: KeyNumbers =
-        KeyNumbers { order: NONE, share: NONE, limit: NONE, cost: 1, batch: NONE };
+    pub(super) const EMPTY: KeyNumbers = KeyNumbers {
+        order: NONE,
+        share: NONE,
+        limit: NONE,
+        cost: 1,
+        batch: NONE,
+        has_parents: false,
+    };
 }
 
 /// What jobs have in common.
@@ -151,8 +159,8 @@ impl Profiles {
     /// The hash by which a number is found. Most jobs with keys have no options of their own:
     /// hashing those would take as long as everything else that keys need.
     fn hash(&self, options: &JobOptions, keys: KeyNumbers) -> u64 {
-        let KeyNumbers { order, share, limit, cost, batch } = keys;
-        let keys = [order, share, limit, u32::from(cost), batch];
+        let KeyNumbers { order, share, limit, cost, batch, has_parents } = keys;
+        let keys = [order, share, limit, u32::from(cost) << 1 | u32::from(has_parents), batch];
         match self.table.get(DEFAULT).is_none_or(|default| *options == default.options) {
             true => self.hasher.hash_one(keys),
             false => self.hasher.hash_one((options, keys)),
@@ -182,6 +190,7 @@ impl State {
         }
         let batch = keys.and_then(|keys| self.batch_number(&keys.member_of?));
         numbers.batch = batch.unwrap_or(NONE);
+        numbers.has_parents = keys.is_some_and(|keys| !keys.after.is_empty());
         numbers.cost = keys.and_then(|keys| keys.cost).unwrap_or(1).max(1);
         self.profile_with(options, numbers)
     }

@@ -358,7 +358,7 @@ impl State {
         Some(&self.queues[self.rows[slot].queue as usize].path)
     }
 
-    fn view(&self, slot: u32, now: Now) -> Option<JobView> {
+    pub(super) fn view(&self, slot: u32, now: Now) -> Option<JobView> {
         let row = &self.rows[slot];
         let options = self.profiles.options(row.profile);
         let side = self.side(row);

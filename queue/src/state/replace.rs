@@ -57,8 +57,8 @@ impl State {
             return ReplaceOutcome::IdConflict;
         }
         let queue = row.queue;
-        // Its members end it.
-        if self.batch_of(dead).is_some() {
+        // Its members end a batch; and the entry of a job with parents names them to its handler.
+        if self.batch_of(dead).is_some() || self.profiles.keys(row.profile).has_parents {
             return ReplaceOutcome::BadOptions;
         }
         if self.queues[queue as usize].open_jobs() >= self.rules.jobs_per_queue {

@@ -1,15 +1,16 @@
 //! Queries of the applied state.
 
 use longshore_protocol::limits::{
-    BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX, PAGE_SCHEDULES_MAX,
+    BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX, PAGE_PARENTS_MAX, PAGE_SCHEDULES_MAX,
 };
 use longshore_protocol::messages::work::{
     Answer, JobsQuery, Request, RequestError, ScheduleInfo, SchedulesPage, Selection,
 };
-use longshore_protocol::{LinkId, PathSet};
+use longshore_protocol::{JobId, LinkId, PathSet, Token};
 
 use super::PendingAnswer;
 use super::reports::ProgressReports;
+use crate::state::ParentJobs;
 use crate::{JobView, Now, State};
 
 /// Bytes of a job on a page beside its cold parts.
@@ -79,6 +80,12 @@ pub(super) fn answer(
             Ok(views) => PendingAnswer::Checkpoints(views),
             Err(refusal) => PendingAnswer::Refused(refusal),
         },
+        Request::ParentJobs { token, parent, cursor } => {
+            match state.parent_jobs((token, link), &parent, (cursor, PAGE_PARENTS_MAX), now) {
+                Ok(page) => parent_jobs(state, (token, link), parent, (cursor, page), now),
+                Err(refusal) => PendingAnswer::Refused(refusal),
+            }
+        }
         Request::Feed { pattern, after } => PendingAnswer::Feed { pattern, after },
         // The caller adds its own values to metrics; an action that is not a dry run is a command.
         _ => PendingAnswer::Refused(RequestError::Unknown),
@@ -105,6 +112,21 @@ fn jobs(
         }
     }
     PendingAnswer::Jobs { views, next, full: query.full, index: state.applied() }
+}
+
+fn parent_jobs(
+    state: &State,
+    lease: (Token, LinkId),
+    parent: JobId,
+    (cursor, page): (u64, ParentJobs),
+    now: Now,
+) -> PendingAnswer {
+    let fit = fitting(&page.views, true);
+    let shorter = (fit < page.views.len())
+        .then(|| state.parent_jobs(lease, &parent, (cursor, fit), now).ok())
+        .flatten();
+    let ParentJobs { child, views, next } = shorter.unwrap_or(page);
+    PendingAnswer::ParentJobs { child, parent, views, next, index: state.applied() }
 }
 
 /// A page of states has each job's last attempt, and its error only once, as the job's.

@@ -1,9 +1,11 @@
 //! The released outcomes of a store, and its metrics.
 
 use longshore_protocol::messages::work::{Answer, FeedPosition, RequestError};
-use longshore_protocol::{Durability, Glob, LinkId, Path, Revoked, Token};
+use longshore_protocol::{Durability, Glob, JobId, LinkId, Path, Revoked, Token};
 
-use crate::{Assignment, CheckpointView, DeadGroupView, JobView, QueueId, Reply, SpaceLevel};
+use crate::{
+    Assignment, CheckpointView, DeadGroupView, JobView, QueueId, RecordRef, Reply, SpaceLevel,
+};
 #[cfg(doc)]
 use crate::{Store, Tail};
 
@@ -40,6 +42,20 @@ pub enum PendingAnswer {
         next: Option<u64>,
         /// Whether payloads, headers and results were asked for.
         full: bool,
+        /// The command that the page reflects.
+        index: u64,
+    },
+    /// A page of a job's parents; results, of at most a page's bytes in total unless it is a single
+    /// one, are still to be read, and so is whether the job has that parent.
+    ParentJobs {
+        /// The entry of the job.
+        child: RecordRef,
+        /// The parent.
+        parent: JobId,
+        /// The jobs.
+        views: Vec<JobView>,
+        /// Where the next page begins.
+        next: Option<u64>,
         /// The command that the page reflects.
         index: u64,
     },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
+use longshore_protocol::{Entry, FrameWriter, JobError, JobId, Parent, TraceContext};
 use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -94,6 +94,11 @@ async fn announce(sender: &LinkSender, tokens: Tokens) {
     }
 }
 
+fn parents_of(entry: &Entry) -> Option<Arc<[Parent]>> {
+    let after = &entry.keys.as_ref()?.after;
+    (!after.is_empty()).then(|| after.as_slice().into())
+}
+
 /// Runs one attempt. Times of its context count from `started`.
 pub(crate) async fn run_job(
     started: Instant,
@@ -149,6 +154,7 @@ pub(crate) async fn run_job(
         earlier: checkpoints,
         times,
         trace: TraceContext::of(&entry.headers),
+        parents: parents_of(&entry),
     };
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;

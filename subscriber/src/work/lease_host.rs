@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use longshore_protocol::JobId;
+use longshore_protocol::messages::work::JobsPage;
 use tokio::sync::oneshot;
 
 use crate::work::session::WorkerSession;
@@ -12,6 +14,8 @@ use crate::{Checkpoint, CheckpointError, CheckpointsError, JobContext};
 pub type StoreAnswer = oneshot::Receiver<Result<u64, CheckpointError>>;
 /// Receives the checkpoints of earlier attempts.
 pub type ReadAnswer = oneshot::Receiver<Result<Vec<Checkpoint>, CheckpointsError>>;
+/// Receives a page of a job's parents.
+pub type ParentsAnswer = oneshot::Receiver<Result<JobsPage, CheckpointsError>>;
 
 /// Holds the leases of jobs that run.
 pub trait LeaseHost: Send + Sync {
@@ -31,6 +35,14 @@ pub trait LeaseHost: Send + Sync {
 
     /// Requests the checkpoints of earlier attempts.
     fn checkpoints(&self, context: &JobContext) -> Result<ReadAnswer, CheckpointsError>;
+
+    /// Requests a page of a parent of the job, and of its members if it is a batch.
+    fn parent_jobs(
+        &self,
+        context: &JobContext,
+        parent: JobId,
+        cursor: u64,
+    ) -> Result<ParentsAnswer, CheckpointsError>;
 }
 
 impl LeaseHost for WorkerSession {
@@ -52,5 +64,14 @@ impl LeaseHost for WorkerSession {
 
     fn checkpoints(&self, context: &JobContext) -> Result<ReadAnswer, CheckpointsError> {
         self.checkpoints(context)
+    }
+
+    fn parent_jobs(
+        &self,
+        context: &JobContext,
+        parent: JobId,
+        cursor: u64,
+    ) -> Result<ParentsAnswer, CheckpointsError> {
+        self.parent_jobs(context, parent, cursor)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::limits::PROGRESSES_MAX;
 use longshore_protocol::messages::work::{
-    Attach, Attached, Checkpoint, Credit, FromPublisher, Request, SettleBatchBuilder, Subscribe,
+    Attach, Attached, Checkpoint, Credit, FromPublisher, SettleBatchBuilder, Subscribe,
     ToPublisher, Tokens,
 };
 use longshore_protocol::{
@@ -225,8 +225,7 @@ impl WorkerLink<'_> {
         for request in out.checkpoint_requests {
             match request {
                 CheckpointRequest::Store(body) => Checkpoint::encode(&body, &mut frame),
-                CheckpointRequest::Query(id, token) => {
-                    let request = Request::Checkpoints { token };
+                CheckpointRequest::Query(id, request) => {
                     ToPublisher::Request { id, request }.encode(&mut frame);
                 }
             }

@@ -37,6 +37,7 @@ mod worker;
 pub use handler::{
     Blocking, CancelReason, Checkpoint, CheckpointError, CheckpointsError, Completion, FromPayload,
     HandlerFailed, InPlace, Job, JobContext, JobFailure, JobOutput, JobRequest, JobService, Json,
+    PARENT_JOBS_MAX, PARENT_RESULTS_BYTES_MAX, ParentJob, ParentPage, Parents, ParentsError,
     PayloadError,
 };
 pub use kinds::{

@@ -9,7 +9,7 @@ use longshore_protocol::messages::work::{CheckpointInfo, JobTimes, NewSettle};
 use longshore_protocol::{Path, Token};
 use tokio::time::Instant;
 
-pub use crate::work::lease_host::{LeaseHost, ReadAnswer, StoreAnswer};
+pub use crate::work::lease_host::{LeaseHost, ParentsAnswer, ReadAnswer, StoreAnswer};
 
 use crate::work::handler_task::{ServiceInstance, run_job};
 use crate::work::lease_signal::LeaseSignal;

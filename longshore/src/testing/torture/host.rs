@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use longshore_protocol::Token;
+use longshore_protocol::messages::work::RequestError;
+use longshore_protocol::{JobId, Token};
 use longshore_queue::LeaseTiming;
-use longshore_subscriber::testing::{LeaseHost, ReadAnswer, StoreAnswer};
+use longshore_subscriber::testing::{LeaseHost, ParentsAnswer, ReadAnswer, StoreAnswer};
 use longshore_subscriber::{
     CancelReason, Checkpoint, CheckpointError, CheckpointsError, JobContext,
 };
@@ -139,5 +140,15 @@ impl LeaseHost for Host {
             Ok(()) => Ok(answer),
             Err(why) => Err(why.map_or(CheckpointsError::Ended, CheckpointsError::Lost)),
         }
+    }
+
+    fn parent_jobs(
+        &self,
+        _: &JobContext,
+        _: JobId,
+        _: u64,
+    ) -> Result<ParentsAnswer, CheckpointsError> {
+        // The jobs of a torture have no parents.
+        Err(CheckpointsError::Refused(RequestError::Forbidden))
     }
 }

@@ -183,6 +183,18 @@ fields! {
             /// The most occurrences: 1 to 100.
             count: u32,
         },
+        /// A job that one of this link's session waited for, with its result; of a batch also its
+        /// members, and theirs. Answered by a page of up to 100 jobs
+        /// ([`Answer::Jobs`](super::Answer::Jobs)), the first one with the job itself first. A job
+        /// that is no longer known is left out.
+        25 = ParentJobs {
+            /// The lease of the job that waited.
+            token: Token,
+            /// The job that it waited for.
+            parent: JobId,
+            /// The start of the page: the `next` of the previous page; 0 for the first page.
+            cursor: u64,
+        },
     }
 
     /// Selects the jobs of a listing, and the parts of each job.

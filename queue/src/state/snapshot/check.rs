@@ -10,8 +10,7 @@ use super::SnapshotError;
 impl State {
     /// The job's keys are of its queue, and its substate goes with them.
     fn keys_fit(&self, row: &Row) -> bool {
-        let KeyNumbers { order, share, limit, cost: _, batch: _ } =
-            *self.profiles.keys(row.profile);
+        let KeyNumbers { order, share, limit, .. } = *self.profiles.keys(row.profile);
         let limit = self.limits.keys.entries().get(limit);
         let order = self.orders.table.entries().get(order);
         let share = self.shares.table.entries().get(share);

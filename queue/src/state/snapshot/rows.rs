@@ -225,6 +225,7 @@ impl Encode for Profile {
         put_index(out, self.keys.share);
         put_index(out, self.keys.limit);
         put_index(out, self.keys.batch);
+        out.bool(self.keys.has_parents);
         out.u64(u64::from(self.keys.cost));
         out.u64(self.jobs);
     }
@@ -235,12 +236,13 @@ impl Decode for Profile {
         let options = JobOptions::decode(r)?;
         let (order, share) = (index(r)?, index(r)?);
         let (limit, batch) = (index(r)?, index(r)?);
+        let has_parents = r.bool()?;
         let no_cost = r.invalid("cost of a job");
         let cost = r.u16()?;
         if cost == 0 {
             return Err(no_cost);
         }
-        let keys = KeyNumbers { order, share, limit, cost, batch };
+        let keys = KeyNumbers { order, share, limit, cost, batch, has_parents };
         Ok(Profile { options, keys, jobs: r.u64()? })
     }
 }

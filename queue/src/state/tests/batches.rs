@@ -569,9 +569,10 @@ fn what_is_no_batch_or_no_member_is_refused() {
     let producer = scenario.link("producer");
     let mut refused = |job: NewJob, refusal| {
         let outcome = EnqueueOutcome::Refused(refusal);
-        assert_eq!(scenario.enqueue(producer, &[job.clone()]), [outcome], "{job:?}");
+        let alone = std::slice::from_ref(&job);
+        assert_eq!(scenario.enqueue(producer, alone), [outcome], "{job:?}");
         let batch = scenario.state.applied();
-        let out = scenario.send(producer, atomic(batch, std::slice::from_ref(&job)));
+        let out = scenario.send(producer, atomic(batch, alone));
         if let Ok(answers) = receipts(&out) {
             assert_eq!(answers.iter().next(), Some(outcome), "{job:?}");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use longshore_protocol::messages::work::JobTimes;
-use longshore_protocol::{Headers, JobId, Path, Token, TraceContext};
+use longshore_protocol::{Headers, JobId, Parent, Path, Token, TraceContext};
 use tokio::time::Instant;
 
 use crate::work::lease_signal::LeaseSignal;
@@ -42,6 +42,8 @@ pub struct JobContext {
     pub(crate) earlier: u16,
     pub(crate) times: JobTimes,
     pub(crate) trace: Option<TraceContext>,
+    /// Its parents; none for most jobs, which have no list of them.
+    pub(crate) parents: Option<Arc<[Parent]>>,
 }
 
 /// Why a handler should stop.

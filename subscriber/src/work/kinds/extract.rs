@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 
+use longshore_kinds::JobKind;
 use longshore_protocol::{Headers, Path};
 
-use crate::JobContext;
 use crate::work::handler::service::BoxError;
+use crate::{JobContext, Parents};
 
 /// The payload of a job of the kind `K`. It is the first argument of a handler, and names the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +38,7 @@ pub struct AttemptParts {
     message = "a handler cannot have an argument of the type `{Self}`",
     label = "not an argument of a handler",
     note = "after `Payload<Kind>`, a handler may have `longshore::State<T>`, `JobContext`, \
-            `Headers`, `Attempt`, `Path` and types that implement `FromAttempt<{S}>`; `State<T>` \
+            `Headers`, `Attempt`, `Path`, `Parents<Kind>` and types that implement `FromAttempt<{S}>`; `State<T>` \
             needs a `Worker::state` of the type `T`, or a state with `StatePart<T>`"
 )]
 pub trait FromAttempt<S>: Sized + Send {
@@ -75,6 +76,14 @@ impl<S> FromAttempt<S> for JobContext {
 
     fn from_attempt(attempt: &AttemptParts, _: &S) -> Result<JobContext, Infallible> {
         Ok(attempt.context.clone())
+    }
+}
+
+impl<K: JobKind, S> FromAttempt<S> for Parents<K> {
+    type Error = Infallible;
+
+    fn from_attempt(attempt: &AttemptParts, _: &S) -> Result<Parents<K>, Infallible> {
+        Ok(Parents::of(&attempt.context))
     }
 }
 

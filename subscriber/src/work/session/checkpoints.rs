@@ -1,8 +1,10 @@
 //! The session's interface to handlers that store and read checkpoints, and the answers to both.
 
 use longshore_protocol::limits::CHECKPOINT_BYTES_MAX;
-use longshore_protocol::messages::work::{Answer, CheckpointInfo, Checkpointed, RequestError};
-use longshore_protocol::{CheckpointOutcome, Token};
+use longshore_protocol::messages::work::{
+    Answer, CheckpointInfo, Checkpointed, JobsPage, Request, RequestError,
+};
+use longshore_protocol::{CheckpointOutcome, JobId, Token};
 
 use std::sync::Arc;
 
@@ -16,15 +18,26 @@ use crate::{CancelReason, Checkpoint, CheckpointError, CheckpointsError, JobCont
 
 type Stored = Result<u64, CheckpointError>;
 type Read = Result<Vec<Checkpoint>, CheckpointsError>;
+type ParentsRead = Result<JobsPage, CheckpointsError>;
 
 /// The checkpoints at one publisher, with the senders of their answers.
 pub(super) type PendingCheckpoints = Checkpoints<oneshot::Sender<Stored>, Reader>;
 
-/// A handler that reads earlier checkpoints.
+/// A handler that reads earlier checkpoints, or its parents.
 #[derive(Debug)]
-pub(super) struct Reader {
-    attempt: u16,
-    answer: oneshot::Sender<Read>,
+pub(super) enum Reader {
+    Checkpoints { attempt: u16, answer: oneshot::Sender<Read> },
+    Parents(oneshot::Sender<ParentsRead>),
+}
+
+impl Reader {
+    fn fail(self, error: CheckpointsError) {
+        // The handler may have stopped waiting.
+        match self {
+            Reader::Checkpoints { answer, .. } => drop(answer.send(Err(error))),
+            Reader::Parents(answer) => drop(answer.send(Err(error))),
+        }
+    }
 }
 
 /// Why the waits of an attempt end without an answer.
@@ -52,8 +65,23 @@ impl WorkerSession {
         context: &JobContext,
     ) -> Result<oneshot::Receiver<Read>, CheckpointsError> {
         let (sender, answer) = oneshot::channel();
-        let reader = Reader { attempt: context.attempt, answer: sender };
-        self.with_lease(context, |pending| pending.query(context.token, reader))?;
+        let reader = Reader::Checkpoints { attempt: context.attempt, answer: sender };
+        let request = Request::Checkpoints { token: context.token };
+        self.with_lease(context, |pending| pending.query(context.token, request, reader))?;
+        Ok(answer)
+    }
+
+    /// Requests a page of a parent of the job.
+    pub(crate) fn parent_jobs(
+        &self,
+        context: &JobContext,
+        parent: JobId,
+        cursor: u64,
+    ) -> Result<oneshot::Receiver<ParentsRead>, CheckpointsError> {
+        let (sender, answer) = oneshot::channel();
+        let request = Request::ParentJobs { token: context.token, parent, cursor };
+        let reader = Reader::Parents(sender);
+        self.with_lease(context, |pending| pending.query(context.token, request, reader))?;
         Ok(answer)
     }
 
@@ -107,7 +135,7 @@ impl WorkerSession {
         }
     }
 
-    /// Handles the answer to a checkpoint query.
+    /// Handles the answer to a query.
     pub(crate) fn query_answered(
         &self,
         slot_id: SlotId,
@@ -117,16 +145,19 @@ impl WorkerSession {
         let mut state = self.state.lock();
         let Some(answered) = state.slot(slot_id).checkpoints.query_answered(number) else { return };
         let QueryAnswered { token, waiter: reader, own_count } = answered;
-        let _ = reader.answer.send(match answer {
-            Ok(Answer::Checkpoints(stored)) => earlier(stored, reader.attempt, own_count),
-            // An answer of another kind: the publisher does not know this request.
-            Ok(_) => Err(CheckpointsError::Refused(RequestError::Unknown)),
-            Err(RequestError::StaleToken) => {
-                self.refused_as_stale(&mut state, slot_id, token);
-                Err(CheckpointsError::Lost(CancelReason::LeaseLost))
+        match (answer, reader) {
+            (Ok(Answer::Checkpoints(stored)), Reader::Checkpoints { attempt, answer }) => {
+                let _ = answer.send(earlier(stored, attempt, own_count));
             }
-            Err(error) => Err(CheckpointsError::Refused(error)),
-        });
+            (Ok(Answer::Jobs(page)), Reader::Parents(answer)) => drop(answer.send(Ok(page))),
+            // An answer of another kind: the publisher does not know this request.
+            (Ok(_), reader) => reader.fail(CheckpointsError::Refused(RequestError::Unknown)),
+            (Err(RequestError::StaleToken), reader) => {
+                self.refused_as_stale(&mut state, slot_id, token);
+                reader.fail(CheckpointsError::Lost(CancelReason::LeaseLost));
+            }
+            (Err(error), reader) => reader.fail(CheckpointsError::Refused(error)),
+        }
         if state.slot(slot_id).checkpoints.is_ready() {
             state.slot(slot_id).wake.notify_one();
         }
@@ -138,7 +169,7 @@ impl WorkerSession {
         let publisher = state.slot(slot_id).id;
         tracing::warn!(
             %publisher, %token,
-            "a checkpoint was refused with StaleToken: its lease was lost"
+            "a checkpoint or query was refused with StaleToken: its lease was lost"
         );
         let lost = state.slot(slot_id).leases.revoke(&[token]);
         self.cancel_lost(state, slot_id, lost, CancelReason::LeaseLost);
@@ -167,7 +198,7 @@ fn end(waiters: Waiters<oneshot::Sender<Stored>, Reader>, wait_end: WaitEnd) {
         let _ = waiter.send(Err(wait_end.into()));
     }
     for reader in waiters.reads {
-        let _ = reader.answer.send(Err(wait_end.into()));
+        reader.fail(wait_end.into());
     }
 }
 

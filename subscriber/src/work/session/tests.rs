@@ -73,6 +73,7 @@ fn context_of(session: &WorkerSession, job: &QueuedJob, signal: Arc<LeaseSignal>
         earlier: 1,
         times: job.times,
         trace: None,
+        parents: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checkpoints of one publisher's jobs that are not answered yet: numbered within each delivery,
 //! retained until they are answered, and sent again with the same numbers on the next link. Also
-//! the queries for checkpoints of earlier attempts.
+//! the queries of running jobs: for checkpoints of earlier attempts, for the results of parents.
 //!
 //! One checkpoint of a job is in flight at a time, so only a stored one uses up a number. A job has
 //! at most two checkpoints here: the one in flight and, if its caller gave up on that, the next
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use longshore_protocol::limits::REQUESTS_OPEN_MAX;
-use longshore_protocol::messages::work::{Checkpoint, Checkpointed};
+use longshore_protocol::messages::work::{Checkpoint, Checkpointed, Request};
 use longshore_protocol::{CheckpointOutcome, Token};
 
-/// All unanswered requests at one publisher. `S` waits for a checkpoint to be stored, `R` for
-/// earlier ones.
+/// All unanswered requests at one publisher. `S` waits for a checkpoint to be stored, `R` for the
+/// answer to a query.
 #[derive(Debug)]
 pub(crate) struct Checkpoints<S, R> {
     attached: bool,
@@ -54,6 +54,7 @@ struct InFlight<S> {
 struct Query<R> {
     /// The number that it was sent with.
     number: Option<u64>,
+    request: Request,
     waiter: R,
 }
 
@@ -63,7 +64,7 @@ pub(crate) enum CheckpointRequest {
     /// The body of a checkpoint.
     Store(Bytes),
     /// A query with this number.
-    Query(u64, Token),
+    Query(u64, Request),
 }
 
 impl CheckpointRequest {
@@ -71,7 +72,7 @@ impl CheckpointRequest {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             CheckpointRequest::Store(body) => body.len(),
-            CheckpointRequest::Query(..) => 16,
+            CheckpointRequest::Query(..) => 40,
         }
     }
 }
@@ -148,10 +149,10 @@ impl<S, R> Checkpoints<S, R> {
         }
     }
 
-    /// Queries the checkpoints of a job. Replaces an earlier query of the same job.
-    pub(crate) fn query(&mut self, token: Token, waiter: R) {
+    /// Sends the query of a job. Replaces an earlier query of the same job.
+    pub(crate) fn query(&mut self, token: Token, request: Request, waiter: R) {
         let job = self.jobs.entry(token).or_default();
-        job.query = Some(Query { number: None, waiter });
+        job.query = Some(Query { number: None, request, waiter });
         if self.attached && job.can_query() {
             self.to_query.insert(token);
         }
@@ -181,7 +182,7 @@ impl<S, R> Checkpoints<S, R> {
                 self.last_query += 1;
                 query.number = Some(self.last_query);
                 self.open.insert(self.last_query, token);
-                return Some(CheckpointRequest::Query(self.last_query, token));
+                return Some(CheckpointRequest::Query(self.last_query, query.request.clone()));
             }
         }
         None

@@ -33,6 +33,10 @@ fn refused(sequence: u64) -> Checkpointed {
     Checkpointed { token: A, sequence, outcome: CheckpointOutcome::TooLarge }
 }
 
+fn reads(token: Token) -> Request {
+    Request::Checkpoints { token }
+}
+
 #[test]
 fn checkpoints_of_each_job_are_numbered_from_one() {
     let mut core = attached();
@@ -74,13 +78,13 @@ fn requests_without_a_link_wait_for_one() {
     let mut core = Checkpoints::default();
     core.store(B, "b".into(), "b");
     core.store(A, "a".into(), "a");
-    core.query(Token(3), "c");
+    core.query(Token(3), reads(Token(3)), "c");
     assert!(!core.is_ready());
     core.attached();
     assert!(core.is_ready());
     assert_eq!(sent(&mut core), Some((1, 1, b"a".to_vec())));
     assert_eq!(sent(&mut core), Some((2, 1, b"b".to_vec())));
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, Token(3))));
+    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, reads(Token(3)))));
     assert!(!core.is_ready());
 }
 
@@ -120,7 +124,7 @@ fn removing_a_job_returns_its_waiters() {
     assert_eq!(core.remove(A), None);
     core.store(A, "1".into(), "under way");
     core.store(A, "2".into(), "next");
-    core.query(A, "reading");
+    core.query(A, reads(A), "reading");
     let waiters = Waiters { stores: vec!["under way", "next"], reads: vec!["reading"] };
     assert_eq!(core.remove(A), Some(waiters));
     assert_eq!(core.next_to_send(), None);
@@ -133,10 +137,10 @@ fn a_query_waits_for_the_checkpoint_in_flight() {
     let mut core = attached();
     core.store(A, "1".into(), "abandoned");
     sent(&mut core);
-    core.query(A, "reading");
+    core.query(A, reads(A), "reading");
     assert_eq!(core.next_to_send(), None);
     core.answered(&accepted(A, 1)).unwrap();
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, A)));
+    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, reads(A))));
     assert_eq!(
         core.query_answered(1),
         Some(QueryAnswered { token: A, waiter: "reading", own_count: 1 })
@@ -147,13 +151,13 @@ fn a_query_waits_for_the_checkpoint_in_flight() {
 #[test]
 fn an_unanswered_query_is_resent_with_a_new_number() {
     let mut core = attached();
-    core.query(A, "abandoned");
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, A)));
-    core.query(A, "reading");
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(2, A)));
+    core.query(A, reads(A), "abandoned");
+    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(1, reads(A))));
+    core.query(A, reads(A), "reading");
+    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(2, reads(A))));
     assert_eq!(core.query_answered(1), None, "the answer to the abandoned query");
     core.attached();
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(3, A)));
+    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(3, reads(A))));
     assert_eq!(core.query_answered(2), None);
     assert_eq!(core.query_answered(3).map(|answered| answered.waiter), Some("reading"));
 }
@@ -163,15 +167,21 @@ fn queries_beyond_the_limit_of_a_link_wait() {
     let mut core = attached();
     let most = REQUESTS_OPEN_MAX as u64;
     for token in 1..=most + 1 {
-        core.query(Token(token), "x");
-        core.query(Token(token), "x, once more");
+        core.query(Token(token), reads(Token(token)), "x");
+        core.query(Token(token), reads(Token(token)), "x, once more");
     }
     for number in 1..=most {
-        assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(number, Token(number))));
+        assert_eq!(
+            core.next_to_send(),
+            Some(CheckpointRequest::Query(number, reads(Token(number))))
+        );
     }
     assert!(!core.is_ready());
     assert_eq!(core.next_to_send(), None);
     core.query_answered(7).unwrap();
     assert!(core.is_ready());
-    assert_eq!(core.next_to_send(), Some(CheckpointRequest::Query(most + 1, Token(most + 1))));
+    assert_eq!(
+        core.next_to_send(),
+        Some(CheckpointRequest::Query(most + 1, reads(Token(most + 1))))
+    );
 }
