@@ -21,37 +21,12 @@ use crate::{Producer, new_id};
 /// `retry` apply to all of them, and it ends once they have. At most 10,000 jobs, 16 MiB of
 /// payload. All queues have one home.
 ///
-/// ```
-/// # mod longshore { pub use longshore_kinds::*; pub use longshore_producer::*; pub use longshore_protocol::Path; }
-/// # use longshore::{ParameterError, JsonCodec};
-/// # use serde::{Deserialize, Serialize};
-/// # macro_rules! kinds { ($($kind:ident $output:ty,)*) => { $(
-/// #     #[derive(Serialize, Deserialize)]
-/// #     struct $kind(u64);
-/// #     impl longshore::JobKind for $kind {
-/// #         const PATH: &'static str = "/movies";
-/// #         type Output = $output;
-/// #         type Codec = JsonCodec;
-/// #         fn path(&self) -> Result<longshore::Path, ParameterError> { unimplemented!() }
-/// #     }
-/// # )* } }
-/// # kinds! { Probe u64, Encode String, Concat String, Publish (), }
-/// # async fn run(producer: longshore::Producer) -> Result<(), Box<dyn std::error::Error>> {
-/// use longshore::{After, Workflow};
+/// The page of the crate `longshore` on workflows has a whole example:
 ///
-/// impl After<Probe> for Encode {}
-/// impl After<Encode> for Concat {}
-/// impl After<Concat> for Publish {}
-///
-/// let movie = Workflow::new("/movies".parse()?, "movie 7");
-/// movie
-///     .step(Probe(7))
-///     .fan_out(0..12, |part| Encode(part))
-///     .join(Concat(7))
-///     .then(Publish(7));
-/// let receipt = movie.enqueue(&producer).await?;
-/// # Ok(())
-/// # }
+/// ```text
+/// let flow = Workflow::new("/movies".parse()?, "movie 7");
+/// flow.step(Probe(7)).fan_out(0..12, Encode).join(Concat(7)).then(Publish(7));
+/// flow.enqueue(&producer).await?;
 /// ```
 #[derive(Debug)]
 #[must_use = "a workflow runs once it is enqueued"]
