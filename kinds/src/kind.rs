@@ -69,6 +69,7 @@ pub trait JobKind: Sized + Send + 'static {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "a job `{Self}` does not come after a job `{K}`",
-    note = "if its handler reads the output of `{K}`, or needs none: `impl After<{K}> for {Self} {{}}`"
+    note = "if its handler reads the output of `{K}`, or needs none: \
+            `impl After<{K}> for {Self} {{}}`"
 )]
 pub trait After<K: JobKind>: JobKind {}

@@ -32,8 +32,8 @@ pub(crate) struct Enqueue {
     /// One job per line of standard input: {"payload": "…" or any JSON, "id", "idempotency_key",
     /// "idempotency_for", "order_key", "fair_key", "fair_weight", "limit_key", "cost",
     /// "unique": KEY or true, "unique_until", "on_conflict", "latest", "after": [JOB, …],
-    /// "after_death", "after_end", "batch", "priority", "delay", "at", "expires", "max_attempts", "lease",
-    /// "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
+    /// "after_death", "after_end", "batch", "priority", "delay", "at", "expires", "max_attempts",
+    /// "lease", "run_timeout", "backoff", "keep", "prepare", "result", "headers"}
     #[arg(long, group = "payload")]
     pub(crate) jsonl: bool,
     /// Only these lines or files, counted from 1: those that an earlier run reported as not

@@ -7,8 +7,8 @@ macro_rules! every_code {
     ($macro:ident) => {
         $macro! {
             Role: Role, HandshakeRefusal: HandshakeRefusal, Refusal: Refusal,
-            OnConflict: OnConflict, ParentEnd: ParentEnd, NewBatch: NewBatch, LimitScope: LimitScope,
-            Missed: Missed, Overlap: Overlap,
+            OnConflict: OnConflict, ParentEnd: ParentEnd, NewBatch: NewBatch,
+            LimitScope: LimitScope, Missed: Missed, Overlap: Overlap,
             BatchRefusal: BatchRefusal, SettleOutcome: SettleOutcome, Revoked: Revoked, Gate: Gate,
             Durability: Durability, JobState: JobState, DeathReason: DeathReason,
             Action: work::Action, RequestError: work::RequestError, Change: resolver::Change,

@@ -28,7 +28,7 @@ use longshore_protocol::{
 use super::State;
 use super::graph::End;
 use super::profile::DEFAULT;
-use super::row::{NONE, Order, Row, Substate};
+use super::row::{NONE, Order, Substate};
 use super::slab::Slab;
 use super::snapshot::{index, put_index};
 use super::steps;
@@ -203,10 +203,6 @@ impl State {
     /// The batch that the job is, if it is one.
     pub(super) fn batch_of(&self, slot: u32) -> Option<u32> {
         self.side(&self.rows[slot])?.batch
-    }
-
-    pub(super) fn is_batch(&self, row: &Row) -> bool {
-        self.side(row).is_some_and(|side| side.batch.is_some())
     }
 
     /// The batch that the job is a member of.

@@ -228,7 +228,7 @@ impl State {
             if row.substate != Substate::Free
                 && matching[row.queue as usize]
                 && batch.is_none_or(|batch| self.enclosing(slot) == batch)
-                && (!query.batches || self.is_batch(row))
+                && (!query.batches || self.batch_of(slot).is_some())
                 && self.matches(row, &query.filter)
             {
                 page.extend(self.view(slot, now));

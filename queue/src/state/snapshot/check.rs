@@ -70,7 +70,7 @@ impl State {
                 || row.substate == Substate::Running
                     && self.sessions.table.get(row.session).is_none()
                 || row.substate == Substate::Completed
-                    && !(self.names.is_known(row.session) || self.is_batch(row))
+                    && !(self.names.is_known(row.session) || self.batch_of(slot).is_some())
                 || row.substate == Substate::Dead && self.dead.get(row.session).is_none()
                 || row.entry.length < u32::from(row.head_len)
                 || (row.entry.at >= OCCURRENCE_AT) != self.template_number(row).is_some()

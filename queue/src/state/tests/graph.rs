@@ -1,17 +1,14 @@
 //! Single cases of jobs that wait for the ends of others. The model is that of
-//! [batches](super::batches).
+//! [batches](super::batch_model).
 
 use longshore_protocol::messages::work::{NewSettle, ReplaceOutcome};
 use longshore_protocol::{
-    EnqueueOutcome, FrameWriter, JobOptions, JobState, NewJob, OnConflict, Parent, ParentEnd,
-    Refusal, Unique,
+    EnqueueOutcome, JobOptions, JobState, NewJob, Parent, ParentEnd, Refusal,
 };
 
 use super::scenario::*;
 use crate::Rules;
 use crate::command::Command;
-use crate::outcome::Reply;
-use crate::state::State;
 
 fn end_of(code: u8) -> ParentEnd {
     [ParentEnd::Success, ParentEnd::Death, ParentEnd::Any][usize::from(code)]
@@ -21,12 +18,6 @@ fn waiting(number: u32, parents: &[(u32, u8)]) -> NewJob {
     parents
         .iter()
         .fold(plain(number), |job, &(parent, when)| job.after_end(id(parent), end_of(when)))
-}
-
-fn restored(scenario: &mut StateScenario) {
-    let bytes = scenario.state.snapshot_bytes();
-    scenario.state = State::restore(&bytes).expect("it was written");
-    assert!(scenario.state.snapshot_bytes() == bytes, "restoring changes the bytes");
 }
 
 #[test]
@@ -39,11 +30,9 @@ fn a_parent_that_is_not_there_refuses_the_job() {
     // In a batch parents come first, also in an atomic one: there are no cycles.
     let circle = [waiting(1, &[(2, 0)]), waiting(2, &[(1, 0)])];
     assert_eq!(scenario.enqueue(producer, &circle), [gone, gone]);
-    let out = scenario.send(producer, atomic(4, &circle));
-    let answers: Vec<EnqueueOutcome> = receipts(&out).expect("an answer").iter().collect();
+    let answers = scenario.enqueue_atomic(producer, &circle);
     assert_eq!(answers, [gone, gone]);
-    let out = scenario.send(producer, atomic(5, &[plain(1), waiting(2, &[(1, 0)])]));
-    let answers: Vec<EnqueueOutcome> = receipts(&out).expect("an answer").iter().collect();
+    let answers = scenario.enqueue_atomic(producer, &[plain(1), waiting(2, &[(1, 0)])]);
     assert_eq!(answers, [EnqueueOutcome::Created; 2]);
     assert_eq!(scenario.job(2).info.state, JobState::Blocked);
 }
@@ -72,8 +61,8 @@ fn waits_for_parents_have_a_limit() {
     let two = [(1, 0), (2, 0)];
     let outcomes = scenario.enqueue(producer, &[waiting(3, &two), waiting(4, &two)]);
     assert_eq!(outcomes, [EnqueueOutcome::Created, full]);
-    let out = scenario.send(producer, atomic(2, &[waiting(5, &[(1, 0)]), waiting(6, &[(1, 0)])]));
-    let answers: Vec<EnqueueOutcome> = receipts(&out).expect("an answer").iter().collect();
+    let answers =
+        scenario.enqueue_atomic(producer, &[waiting(5, &[(1, 0)]), waiting(6, &[(1, 0)])]);
     assert_eq!(answers, [EnqueueOutcome::Refused(Refusal::BatchRefused), full]);
 }
 
@@ -82,34 +71,14 @@ fn whoever_takes_a_parents_place_is_waited_for() {
     let mut scenario = StateScenario::begin();
     let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
     let producer = scenario.link("producer");
-    let unique = |number| {
-        let unique = Unique { on_conflict: OnConflict::Replace, ..Unique::by_key("k") };
-        let mut job = plain(number);
-        job.keys_mut().unique = Some(unique);
-        job
-    };
-    scenario.enqueue(producer, &[unique(1), waiting(2, &[(1, 0)])]);
-    scenario.enqueue(producer, &[unique(3)]);
+    scenario.enqueue(producer, &[replacing(1), waiting(2, &[(1, 0)])]);
+    scenario.enqueue(producer, &[replacing(3)]);
     assert_eq!(scenario.job(2).info.state, JobState::Blocked);
     // The replacement dies, and an operator replaces it.
     let token = scenario.credit(worker, 1, 1)[0].token;
     scenario.settle(worker, token, &NewSettle::Bury(error("no luck")));
-    let mut entry = FrameWriter::new();
-    let job = plain(4);
-    job.encode_entry_head(&mut entry);
-    entry.put_shared(job.payload.clone());
-    let out = scenario.apply(Command::Replace {
-        link: worker,
-        request: 1,
-        id: id(3),
-        entry: entry.into_body(),
-    });
-    let outcome = out.replies.iter().find_map(|(_, reply)| match reply {
-        Reply::Replaced { outcome, .. } => Some(*outcome),
-        _ => None,
-    });
-    assert_eq!(outcome, Some(ReplaceOutcome::Replaced));
-    restored(&mut scenario);
+    assert_eq!(scenario.replace(worker, 3, &plain(4)), ReplaceOutcome::Replaced);
+    scenario.restore();
     assert_eq!(scenario.job(2).info.state, JobState::Blocked);
     let token = scenario.credit(worker, 1, 1)[0].token;
     scenario.complete(worker, token);

@@ -1,6 +1,7 @@
 //! The state against a naive model, and what the model does not cover: fairness, cost, memory,
 //! malformed snapshots.
 
+mod batch_model;
 mod batches;
 mod fairness;
 mod free_handlers;

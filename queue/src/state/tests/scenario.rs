@@ -4,11 +4,12 @@
 use bytes::Bytes;
 use longshore_protocol::messages::work::{
     Action, ActionReport, BatchBuilder, Checkpoint, EnqueueBatch, JobCounts, NewSettle, QueueStat,
-    Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
+    ReplaceOutcome, Selection, SettleBatch, SettleBatchBuilder, Settled, Sources, Tokens,
 };
 use longshore_protocol::{
-    BatchRefusal, Durability, EnqueueOutcome, Epoch, Glob, JobError, JobId, JobOptions, LinkId,
-    NewJob, Path, PublisherId, Role, Runs, SessionId, SettleOutcome, Token,
+    BatchRefusal, Durability, EnqueueOutcome, Epoch, FrameWriter, Glob, JobError, JobId,
+    JobOptions, LinkId, NewJob, ParentEnd, Path, PublisherId, Role, Runs, SessionId, SettleOutcome,
+    Token, Unique,
 };
 
 use crate::Rules;
@@ -167,6 +168,50 @@ impl StateScenario {
         receipts(&out).expect("the batch was accepted").iter().collect()
     }
 
+    /// The same, atomically.
+    pub(super) fn enqueue_atomic(&mut self, link: LinkId, jobs: &[NewJob]) -> Vec<EnqueueOutcome> {
+        let session = self.state.session_of(link).expect("the link is up");
+        let sequence = self.state.sessions.table[session].next_batch;
+        let out = self.send(link, atomic(sequence, jobs));
+        receipts(&out).expect("the batch was accepted").iter().collect()
+    }
+
+    /// An operator replaces a dead job.
+    pub(super) fn replace(&mut self, link: LinkId, dead: u32, job: &NewJob) -> ReplaceOutcome {
+        let mut entry = FrameWriter::new();
+        job.encode_entry_head(&mut entry);
+        entry.put_shared(job.payload.clone());
+        let (id, entry) = (id(dead), entry.into_body());
+        let out = self.apply(Command::Replace { link, request: 1, id, entry });
+        let outcome = |(_, reply): &(LinkId, Reply)| match reply {
+            Reply::Replaced { outcome, .. } => Some(*outcome),
+            _ => None,
+        };
+        out.replies.iter().find_map(outcome).expect("an answer")
+    }
+
+    /// Continues with a state restored from a snapshot.
+    pub(super) fn restore(&mut self) {
+        let bytes = self.state.snapshot_bytes();
+        self.state = State::restore(&bytes).expect("it was written");
+        assert!(self.state.snapshot_bytes() == bytes, "restoring changes the bytes");
+    }
+
+    /// Lets the state work off ends of parents, and sweeps of batches.
+    pub(super) fn work_off(&mut self) {
+        while self.state.graph.has_ended() || self.state.batches.is_sweeping() {
+            self.apply(Command::Tick);
+        }
+    }
+
+    /// Acts on jobs, and works off what follows. Returns how many it acted on.
+    pub(super) fn act_on(&mut self, action: Action, jobs: &[u32]) -> u64 {
+        let ids = jobs.iter().map(|&number| id(number)).collect();
+        let done = self.act(action, Selection::Ids(ids)).0.done;
+        self.work_off();
+        done
+    }
+
     /// Enqueues plain jobs with those numbers.
     pub(super) fn fill(&mut self, numbers: std::ops::RangeInclusive<u32>) {
         let producer = self.link("filler");
@@ -260,6 +305,16 @@ pub(super) fn session(name: &str) -> SessionId {
 
 pub(super) fn plain(number: u32) -> NewJob {
     NewJob::new(path(QUEUE), id(number), Bytes::from(format!("payload {number}")))
+}
+
+/// A job that takes the place of one that waits.
+pub(super) fn replacing(number: u32) -> NewJob {
+    plain(number).unique(Unique::by_key("k").replace())
+}
+
+/// A job after others.
+pub(super) fn after(number: u32, parents: &[(u32, ParentEnd)]) -> NewJob {
+    parents.iter().fold(plain(number), |job, &(parent, when)| job.after_end(id(parent), when))
 }
 
 pub(super) fn with(number: u32, options: JobOptions) -> NewJob {

@@ -129,7 +129,8 @@ impl JobContext {
     }
 
     /// The page of a parent that begins at `cursor`, 0 for the first one: up to 100 jobs and 4 MiB,
-    /// or one job. A page may be empty without being the last. For parents that are too large for [`JobContext::parent_jobs`]. Cancel safe.
+    /// or one job. A page may be empty without being the last. For parents that are too large for
+    /// [`JobContext::parent_jobs`]. Cancel safe.
     pub async fn parent_page(
         &self,
         parent: JobId,
