@@ -39,7 +39,8 @@ pub struct AttemptParts {
     label = "not an argument of a handler",
     note = "after `Payload<Kind>`, a handler may have `longshore::State<T>`, `JobContext`, \
             `Headers`, `Attempt`, `Path`, `Parents<Kind>` and types that implement \
-            `FromAttempt<{S}>`; `State<T>` needs a `Worker::state` of the type `T`, or a state with `StatePart<T>`"
+            `FromAttempt<{S}>`; `State<T>` needs a `Worker::state` of the type `T`, or a state \
+            with `StatePart<T>`"
 )]
 pub trait FromAttempt<S>: Sized + Send {
     /// Why it is not available. It fails the attempt; a [`JobFailure`](crate::JobFailure) decides
