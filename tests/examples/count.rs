@@ -20,6 +20,9 @@ use tokio::task::JoinHandle;
 const BYTES: usize = 256;
 /// Jobs per enqueue batch, paths per request, and paths below one parent.
 const BATCH: u64 = 1_000;
+/// Paths per request to resolve. A replica reads the clock after each 64 paths to end its slice, and
+/// valgrind is so slow that a larger request has as many slices as the machine's load leaves.
+const RESOLVED: u64 = 64;
 /// Jobs that a worker runs at once, and further jobs that it holds.
 const CONCURRENCY: usize = 64;
 const PREFETCH: usize = 1_000;
@@ -152,9 +155,9 @@ async fn registrations(number: u64) -> anyhow::Result<()> {
 /// Resolves the same paths repeatedly, a batch at a time.
 async fn resolutions(number: u64) -> anyhow::Result<()> {
     let (replica, writer) = directory().await?;
-    let registered = register(&writer, 0..BATCH).await?;
+    let registered = register(&writer, 0..RESOLVED).await?;
     let reader = ReadClient::connect(replica.cluster());
-    for _ in 0..number / BATCH {
+    for _ in 0..number / RESOLVED {
         let answers = reader.resolve(registered.clone()).await?.answers;
         let found = |answer: &PathAnswer| matches!(answer, PathAnswer::Publishers { .. });
         anyhow::ensure!(answers.iter().all(found), "a registered path was not found");
