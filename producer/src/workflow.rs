@@ -127,13 +127,6 @@ impl Workflow {
                 return Err(EnqueueError::BadPayload(bad.as_str().into()));
             }
             let mut jobs: Vec<NewJob> = parts.jobs.clone();
-            let may_read = |job: &NewJob| {
-                let after = job.keys.iter().flat_map(|keys| &keys.after);
-                after.into_iter().any(|parent| parent.when != ParentEnd::Death)
-            };
-            if parts.callbacks.iter().any(may_read) {
-                jobs[1..].iter_mut().for_each(|job| job.options.keep_result = true);
-            }
             jobs.extend(parts.callbacks.iter().cloned());
             jobs
         };
@@ -162,8 +155,8 @@ impl Workflow {
                  on_conflict = \"refuse\": another job might take its place in the workflow"
             ));
         }
+        job.options.keep_result = true;
         for &parent in after {
-            parts.jobs[parent].options.keep_result = true;
             job = job.after(parts.jobs[parent].id);
         }
         let job = job.in_batch(parts.jobs[batch].id);
@@ -249,15 +242,14 @@ impl<'w, K: JobKind> FanOut<'w, K> {
     /// of the items.
     pub fn join<N: After<K>>(self, job: N) -> Step<'w, N> {
         let Place { workflow, index } = self.batch;
-        let mut parts = workflow.parts.lock();
-        let batch = parts.jobs[index].id;
-        let is_member =
-            |job: &&mut NewJob| job.keys.as_ref().is_some_and(|keys| keys.member_of == Some(batch));
-        let members = parts.jobs.iter_mut().filter(is_member);
-        let members = members.map(|member| member.options.keep_result = true).count();
-        drop(parts);
+        let has_members = {
+            let parts = workflow.parts.lock();
+            let batch = parts.jobs[index].id;
+            let batch_of = |job: &NewJob| job.keys.as_ref()?.member_of;
+            parts.jobs.iter().any(|job| batch_of(job) == Some(batch))
+        };
         // Without items, the batch ends at once: the join still follows what is before it.
-        let after = if members == 0 { &[self.from, index][..] } else { &[index] };
+        let after = if has_members { &[index][..] } else { &[self.from, index] };
         Step { at: workflow.add(job, after, 0), kind: PhantomData }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
-use longshore::{Filter, JobsQuery, NewSchedule, Overlap, ScheduleOutcome};
+use longshore::{Filter, JobsQuery, NewSchedule, Overlap, ScheduleError, ScheduleOutcome};
 
 const HOUR_MS: u64 = 3_600_000;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -95,6 +95,10 @@ async fn a_scheduled_job_knows_its_occurrence_in_every_attempt() -> anyhow::Resu
     }
     let known = queues.schedule("reports").await?.answers.remove(0).answer;
     assert_eq!((known.made, known.next), (2, None), "it has ended");
+    assert_eq!(queues.put_schedule(&schedule).await?.answer, ScheduleOutcome::Unchanged);
+    let shorter = schedule.clone().ends(start + Duration::from_secs(60));
+    let refused = queues.put_schedule(&shorter).await;
+    assert!(matches!(refused, Err(ScheduleError::Invalid(_))), "{refused:?}");
     let last = known.last_job.ok_or_else(|| anyhow::anyhow!("it has run"))?;
     let found = queues.job(last).await?.job;
     let result = String::from_utf8(found.result.unwrap_or_default().to_vec())?;

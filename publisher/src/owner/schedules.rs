@@ -85,19 +85,21 @@ impl Owner {
                 self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
                 return Ok(Vec::new());
             }
-            let (next, schedule) = (Some(next), Box::new(schedule));
+            let schedule = Box::new(schedule);
             let command = Command::PutSchedule { link, request, next, entry, schedule };
             self.submit_and_list_new_queues(now, command)
         })
     }
 
+    /// The next occurrence of a schedule, or the answer if it cannot be added or changed. One that
+    /// is known and over has none: a service puts its schedules at each start.
     fn check_schedule(
         &mut self,
         link: LinkId,
         schedule: &Schedule,
         known: Option<&ScheduleInfo>,
         now: Now,
-    ) -> Result<NextOccurrence, ScheduleOutcome> {
+    ) -> Result<Option<NextOccurrence>, ScheduleOutcome> {
         if self.homes.other_home(&schedule.path).is_some() {
             return Err(ScheduleOutcome::Refused(Refusal::NotHome));
         }
@@ -107,8 +109,11 @@ impl Owner {
             return Err(ScheduleOutcome::Invalid(reason.to_owned()));
         }
         let created_at = known.map_or(now.wall_ms, |known| known.created_at);
-        let next = Times::of(schedule, created_at)
-            .and_then(|times| times.next_after(now.wall_ms).ok_or(InvalidTiming::Never));
+        let may_be_over = known.is_some_and(|known| known.schedule.has_timing_of(schedule));
+        let next = Times::of(schedule, created_at).and_then(|times| {
+            let next = times.next_after(now.wall_ms);
+            if next.is_none() && !may_be_over { Err(InvalidTiming::Never) } else { Ok(next) }
+        });
         let next = next.map_err(|why| ScheduleOutcome::Invalid(why.to_string()))?;
         let is_new = !self.store.state().has_queue(&schedule.path);
         if is_new && self.refuses_queue(link, &schedule.path) {

@@ -214,7 +214,9 @@ impl State {
             schedule.version = version.or(before);
             let is_same = *entry.schedule == schedule && of_entry.is_same(&template);
             match (version, before) {
-                _ if is_same && !entry.is_over() => return Ok(ScheduleOutcome::Unchanged),
+                _ if is_same && (!entry.is_over() || next.is_none()) => {
+                    return Ok(ScheduleOutcome::Unchanged);
+                }
                 _ if is_same => {}
                 (Some(version), Some(before)) if version < before => {
                     return Ok(ScheduleOutcome::Older(before));
