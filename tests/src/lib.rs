@@ -1,5 +1,6 @@
 //! A complete system in this process for tests: a resolver, publishers and clients.
 
+pub mod graphs;
 pub mod hostile;
 pub mod kinds;
 

@@ -11,8 +11,10 @@ mod dead_letters;
 mod delivery;
 mod enqueue;
 mod feed;
+mod graph;
 mod history;
 mod leases;
+mod limits;
 mod log;
 mod order;
 mod pauses;
@@ -56,6 +58,13 @@ scenarios! {
         jobs_of_an_order_key_run_one_at_a_time_in_order
         a_dead_job_keeps_its_turn_only_if_its_queue_says_so
         fair_keys_share_by_weight_whatever_one_enqueues;
+    limits:
+        a_limit_counts_running_jobs_over_restarts
+        a_rate_starts_jobs_to_the_millisecond_over_restarts;
+    graph:
+        a_job_runs_once_its_parents_have_ended_as_it_asks
+        a_batch_ends_with_its_last_member
+        a_job_reads_its_parents_page_by_page;
     unique:
         one_job_of_a_unique_key_is_there_until_it_ends
         the_latest_job_replaces_the_one_that_waits

@@ -10,6 +10,7 @@ mod live_values;
 mod many_kinds;
 mod many_publishers;
 mod protocol_document;
+mod random_graphs;
 mod recipes;
 mod secured_system;
 mod spinning_handler;
