@@ -16,6 +16,12 @@ mod embedded;
 #[path = "../kinds.rs"]
 mod kinds;
 #[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../media.rs"]
+mod media;
+#[allow(dead_code, reason = "its `main` is not called here")]
+#[path = "../nightly.rs"]
+mod nightly;
+#[allow(dead_code, reason = "its `main` is not called here")]
 #[path = "../outbox.rs"]
 mod outbox;
 #[allow(dead_code, reason = "its `main` is not called here")]
@@ -61,6 +67,21 @@ async fn the_embedded_system_completes_its_jobs() -> anyhow::Result<()> {
 #[tokio::test]
 async fn three_kinds_of_jobs_run_in_one_worker() -> anyhow::Result<()> {
     assert_eq!(kinds::run().await?, "acme owes 12.50");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_parts_of_a_movie_are_joined() -> anyhow::Result<()> {
+    let movie = media::run().await?;
+    let parts = (1..=6).map(|part| format!("{part} of 14 minutes"));
+    assert_eq!(movie, parts.collect::<Vec<_>>().join(", "));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_report_catches_up_and_is_of_its_night() -> anyhow::Result<()> {
+    let [reports, nights] = nightly::run().await?;
+    assert_eq!(reports, nights);
     Ok(())
 }
 
