@@ -396,14 +396,14 @@ pub use longshore_access as access;
 pub use longshore_protocol::messages::work::{
     Action, ActionReport, BatchInfo, DeadGroup, DeadGroups, FeedEvent, FeedEvents, FeedPosition,
     Filter, JobCounts, JobInfo, JobsQuery, NextOccurrence, PauseReport, PublisherStatus, QueueStat,
-    QuietEnd, QuietedWorker, ReplaceOutcome, Room, ScheduleInfo, ScheduleOutcome, WorkerPattern,
-    WorkerPatternError,
+    QuietEnd, QuietedWorker, Related, ReplaceOutcome, Room, ScheduleInfo, ScheduleOutcome,
+    WorkerPattern, WorkerPatternError,
 };
 pub use longshore_protocol::{
     Address, AddressError, AttemptOutcome, Backoff, BatchRefusal, DeathReason, Due, Durability,
     FairKey, Fingerprint, FingerprintError, Glob, GlobError, Headers, Idempotency, JobChange,
     JobError, JobId, JobKeys, JobLimit, JobOptions, JobRate, JobRef, JobState, LimitScope,
-    LinkTiming, Missed, NameError, NewBatch, NewJob, OnConflict, Overlap, ParentEnd, Path,
+    LinkTiming, Missed, NameError, NewBatch, NewJob, OnConflict, Overlap, Parent, ParentEnd, Path,
     PathError, PublicationKind, PublisherId, PublisherInfo, QueueSettings, Refusal, ResolverTiming,
     Schedule, Terms, Timing, Token, TraceContext, Unique, UniqueUntil,
 };

@@ -9,7 +9,9 @@ use longshore_protocol::limits::PAGE_BYTES_MAX;
 use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
 };
-use longshore_protocol::{Decode, Entry, EntryHead, JobError, LinkId, Path, PathSet, Reader};
+use longshore_protocol::{
+    Decode, Entry, EntryHead, JobError, LinkId, Parent, Path, PathSet, Reader,
+};
 use longshore_queue::{
     Assignment, CheckpointView, DeadGroupView, JobView, LogReadError, LogReader, Neighbours,
     PendingAnswer, RecordRef,
@@ -112,10 +114,17 @@ impl ColdAnswer {
     /// About how many bytes it will have; they count against its link until it is written.
     pub(crate) fn bytes(&self) -> usize {
         let cold: usize = match &self.pending {
-            PendingAnswer::Jobs { views, full, .. } => {
-                views.iter().map(|view| view_bytes(view, *full, false)).sum()
+            PendingAnswer::Jobs { views, full, parents, .. } => {
+                let whole = |view: &JobView| match (full, parents) {
+                    (true, _) => whole_bytes(view),
+                    (false, true) => view.head().length as usize,
+                    (false, false) => 0,
+                };
+                views.iter().map(|view| whole(view) + view_bytes(view, false)).sum()
             }
-            PendingAnswer::Job(view) => view.iter().map(|view| view_bytes(view, true, true)).sum(),
+            PendingAnswer::Job(view) => {
+                view.iter().map(|view| whole_bytes(view) + view_bytes(view, true)).sum()
+            }
             PendingAnswer::ParentJobs { child, views, .. } => {
                 let results = views.iter().filter_map(|view| view.result);
                 results.chain([*child]).map(|at| at.length as usize).sum()
@@ -133,14 +142,16 @@ impl ColdAnswer {
     }
 }
 
-fn view_bytes(view: &JobView, full: bool, history: bool) -> usize {
-    let length = |part: &RecordRef| part.length as usize;
-    let error: usize = view.error.iter().map(length).sum();
-    let whole: usize =
-        if full { length(&view.entry) + view.result.iter().map(length).sum::<usize>() } else { 0 };
-    let errors: usize = view.attempt_errors.iter().flatten().map(length).sum();
-    let checkpoints: usize = if history { view.checkpoints.iter().map(length).sum() } else { 0 };
-    error + whole + errors + checkpoints
+/// Bytes of a job's entry and result.
+fn whole_bytes(view: &JobView) -> usize {
+    [Some(view.entry), view.result].iter().flatten().map(|part| part.length as usize).sum()
+}
+
+/// Bytes of its errors, and of all its checkpoints with the whole history.
+fn view_bytes(view: &JobView, history: bool) -> usize {
+    let checkpoints = view.checkpoints.iter().filter(|_| history);
+    let errors = view.attempt_errors.iter().chain([&view.error]).flatten();
+    errors.chain(checkpoints).map(|part| part.length as usize).sum()
 }
 
 impl ColdLoads {
@@ -299,7 +310,7 @@ fn complete(
             let mut view = *view;
             let checkpoints = std::mem::take(&mut view.checkpoints);
             let full = sees(&view.info.path);
-            let mut info = fill(reader, view, full, for_waiter)?;
+            let mut info = fill(reader, view, full, true, for_waiter)?;
             for (checkpoint, at) in info.checkpoints.iter_mut().zip(checkpoints) {
                 checkpoint.bytes = unless_left_out(read(reader, at), for_waiter)?;
             }
@@ -308,12 +319,12 @@ fn complete(
         PendingAnswer::Refused(refusal) => Err(refusal),
         // The owner opens the feed; nothing is read here.
         PendingAnswer::Feed { .. } => Err(RequestError::Unknown),
-        PendingAnswer::Jobs { views, next, full, index } => {
+        PendingAnswer::Jobs { views, next, full, parents, index } => {
             let jobs = views
                 .into_iter()
                 .map(|view| {
                     let full = full && sees(&view.info.path);
-                    fill(reader, view, full, false)
+                    fill(reader, view, full, parents, false)
                 })
                 .collect::<Result<_, _>>()?;
             Ok(Answer::Jobs(JobsPage { jobs, next, index }))
@@ -378,8 +389,10 @@ fn fill(
     reader: &LogReader,
     view: JobView,
     full: bool,
+    parents: bool,
     for_waiter: bool,
 ) -> Result<JobInfo, RequestError> {
+    let head = view.head();
     let mut info = view.info;
     if full {
         let entry = unless_left_out(read_entry(reader, view.entry), for_waiter)?;
@@ -387,14 +400,26 @@ fn fill(
             info.payload = Some(entry.payload);
             info.headers = Some(entry.headers);
             info.options = Some(entry.options);
+            info.after = entry.keys.map(|keys| keys.after).unwrap_or_default();
         }
         info.result = view.result.map(|at| read(reader, at)).transpose()?;
+    } else if parents {
+        info.after = unless_left_out(read_parents(reader, head), for_waiter)?.unwrap_or_default();
     }
     for (attempt, at) in info.attempts.iter_mut().zip(view.attempt_errors) {
         attempt.error = at.map(|at| read_error(reader, at)).transpose()?;
     }
     info.error = view.error.map(|at| read_error(reader, at)).transpose()?;
     Ok(info)
+}
+
+/// The parents of a job whose entry begins there.
+fn read_parents(reader: &LogReader, head: RecordRef) -> Result<Vec<Parent>, RequestError> {
+    let bytes = read(reader, head)?;
+    let length = bytes.len();
+    let head = EntryHead::read(&mut Reader::new(bytes), length);
+    let head = head.map_err(|_| RequestError::Unreadable)?;
+    Ok(head.keys.map(|keys| keys.after).unwrap_or_default())
 }
 
 fn read_entry(reader: &LogReader, at: RecordRef) -> Result<Entry, RequestError> {

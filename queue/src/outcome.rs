@@ -236,6 +236,14 @@ pub struct JobView {
     pub checkpoints: Vec<RecordRef>,
 }
 
+impl JobView {
+    /// The start of its entry, before the payload.
+    pub fn head(&self) -> RecordRef {
+        let payload = u32::try_from(self.info.payload_len).unwrap_or(u32::MAX);
+        RecordRef { length: self.entry.length.saturating_sub(payload), ..self.entry }
+    }
+}
+
 /// A group of dead letters as a reader sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DeadGroupView {

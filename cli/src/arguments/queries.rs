@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use longshore::protocol::GlobError;
-use longshore::{Glob, JobLocator, JobState};
+use longshore::{Glob, JobLocator, JobState, Related};
 
 use super::Filters;
 use crate::output::shell_word;
@@ -22,14 +22,36 @@ pub(crate) struct Jobs {
     /// Only jobs in this state
     #[arg(long)]
     pub(crate) state: Option<State>,
-    /// Only members of this batch
-    #[arg(long, value_name = "BATCH", value_parser = parse_job)]
-    pub(crate) batch: Option<JobLocator>,
+    #[command(flatten)]
+    pub(crate) relation: Relation,
     #[command(flatten)]
     pub(crate) filters: Filters,
     /// At most N jobs; 0 for all [default: 100; all with --json]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
+}
+
+/// What listed jobs have to do with others.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct Relation {
+    /// Only members of this batch
+    #[arg(long, value_name = "BATCH", value_parser = parse_job)]
+    batch: Option<JobLocator>,
+    /// Only jobs that still wait for this one
+    #[arg(long, value_name = "JOB", value_parser = parse_job)]
+    after: Option<JobLocator>,
+    /// Only dead jobs for whose success others wait
+    #[arg(long)]
+    waited_for: bool,
+}
+
+impl Relation {
+    pub(crate) fn related(&self) -> Option<Related> {
+        let batch = self.batch.as_ref().map(|batch| Related::MembersOf(batch.id));
+        let after = self.after.as_ref().map(|job| Related::WaitingFor(job.id));
+        batch.or(after).or(self.waited_for.then_some(Related::WaitedFor))
+    }
 }
 
 /// Job states on the command line.

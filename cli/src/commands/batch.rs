@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use anyhow::bail;
 use bytes::Bytes;
 use longshore::{
-    Action, Filter, FoundJob, Glob, JobLocator, JobsQuery, NewBatch, NewJob, Producer, new_id,
+    Action, Filter, FoundJob, Glob, JobLocator, JobsQuery, NewBatch, NewJob, Producer, Related,
+    new_id,
 };
 use serde_json::json;
 
@@ -26,7 +27,7 @@ pub(super) async fn run(arguments: Batch, context: Context) -> anyhow::Result<()
         }
         BatchAction::Ls { pattern, limit } => {
             let filter = Filter::of(pattern.unwrap_or_else(Glob::everything));
-            let query = JobsQuery { batches: true, ..JobsQuery::of(filter) };
+            let query = JobsQuery { related: Some(Related::Batches), ..JobsQuery::of(filter) };
             jobs::list(query, None, limit, context).await
         }
         BatchAction::Show { id, limit } => show(&id, limit, context).await,
@@ -59,10 +60,10 @@ async fn show(id: &JobLocator, limit: Option<u64>, mut context: Context) -> anyh
     if context.output.is_json() {
         context.output.json_row(&job_view::json(&found.job_ref(), &found.job))?;
     } else {
-        job::show(&found, &mut context).await?;
+        job::show(&found, None, &mut context).await?;
     }
-    let member_of = Some(found.job.id);
-    let query = JobsQuery { member_of, ..JobsQuery::of(Filter::of(Glob::everything())) };
+    let related = Some(Related::MembersOf(found.job.id));
+    let query = JobsQuery { related, ..JobsQuery::of(Filter::of(Glob::everything())) };
     jobs::list(query, None, limit, context).await
 }
 

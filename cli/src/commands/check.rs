@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use longshore::protocol::messages::work::{PublisherStatus, QueueStat, Room};
 use longshore::{
-    Glob, LinkOptions, Path, PublisherAnswer, PublisherAnswers, PublisherInfo, Queues, QueuesError,
-    ReadClient,
+    Filter, Glob, JobsQuery, LinkOptions, Path, PublisherAnswer, PublisherAnswers, PublisherInfo,
+    Queues, QueuesError, ReadClient, Related,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -21,10 +21,15 @@ use super::workers::{self, NO_METRICS, WorkerList};
 use crate::arguments::Check;
 use crate::failure::AlreadyReported;
 use crate::output::{counted, jobs, printable};
+use crate::time::{show_duration, wall_ms};
 
 /// Timeouts of a publisher's handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long a job may be dead for whose success others wait, before that is a warning.
+const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
+/// Most pages of such jobs that are counted, of up to 1,000 each.
+const STUCK_PAGES_MAX: usize = 20;
 /// When replicas that lack publishers are asked again.
 const SECOND_LOOK_AFTER: Duration = Duration::from_secs(1);
 
@@ -137,7 +142,7 @@ async fn check(context: &Context) -> Vec<Finding> {
             let listed = timeout(ANSWER_MAX, workers::read_all(context)).await;
             listed.ok().and_then(Result::ok)
         };
-        tokio::join!(queues.status(), stats, listed)
+        tokio::join!(queues.status(), stats, listed, stuck(&queues))
     });
     let mut replicas = pin!(async {
         tokio::join!(client.replica_status(), gaps(&client, context.cluster().replicas))
@@ -168,7 +173,7 @@ async fn check(context: &Context) -> Vec<Finding> {
     if up == 0 {
         return findings;
     }
-    let (status, stats, workers) = match answers {
+    let (status, stats, workers, stuck) = match answers {
         Some(answers) => answers,
         None => queries.await,
     };
@@ -191,7 +196,39 @@ async fn check(context: &Context) -> Vec<Finding> {
         }
         Err(error) => findings.push(unchecked("queues", &error)),
     }
+    // Publishers that cannot be asked are reported above.
+    findings.extend(stuck.unwrap_or_default());
     findings
+}
+
+/// Queues with jobs that have been dead for a while, and for whose success others wait.
+async fn stuck(queues: &Queues) -> Result<Vec<Finding>, QueuesError> {
+    let filter = Filter {
+        ended_before: Some(wall_ms().saturating_sub(STUCK_AFTER.as_millis() as u64)),
+        ..Filter::of(Glob::everything())
+    };
+    let query = JobsQuery { related: Some(Related::WaitedFor), ..JobsQuery::of(filter) };
+    let (mut pages, mut found) = (queues.jobs(query).await?, BTreeMap::new());
+    let mut at_least = "at least ";
+    for _ in 0..STUCK_PAGES_MAX {
+        let Some(page) = pages.next().await else {
+            at_least = "";
+            break;
+        };
+        for job in page.jobs {
+            *found.entry(job.path).or_insert(0) += 1;
+        }
+    }
+    let finding = |(path, count): (Path, u64)| {
+        let message = format!(
+            "{at_least}{} dead for over {}, and others wait for their success (longshore jobs \
+             {path} --waited-for): revive or drop them",
+            jobs(count),
+            show_duration(STUCK_AFTER)
+        );
+        Finding::new(format!("queue {path}"), Level::Warning, message)
+    };
+    Ok(found.into_iter().map(finding).collect())
 }
 
 /// The replicas that lack publishers, also after a second look: a publisher may be registering.

@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: Dead, mut context: Context) -> anyhow::Result
             if found.job.state != JobState::Dead {
                 anyhow::bail!("job {id} is {}, not dead", found.job.state);
             }
-            job::show(&found, &mut context).await
+            job::show(&found, None, &mut context).await
         }
         DeadAction::Revive { selected, rate, payload, payload_file } => {
             match payload_of(payload, payload_file)? {

@@ -6,6 +6,7 @@ use longshore::{
     FoundJob, JobEnd, JobLocator, JobLookupError, JobState, Queues, QueuesError, WaitError,
 };
 
+use super::job_graph::JobGraph;
 use super::waiting_reasons::{self, Reason, keep_reporting};
 use super::{Context, job_view, missing_job};
 use crate::arguments::Job;
@@ -56,7 +57,9 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
             None => anyhow::bail!("job {} is {} and has no result", arguments.id, found.job.state),
         }
     } else {
-        show(&found, &mut context).await?;
+        let publisher = context.queues_of([found.publisher.clone()]);
+        let graph = JobGraph::read(&found, &publisher).await;
+        show(&found, Some(&graph), &mut context).await?;
     }
     if arguments.wait && !completed { Err(AlreadyReported.into()) } else { Ok(()) }
 }
@@ -118,19 +121,33 @@ pub(crate) async fn job_once_reachable(
     }
 }
 
-/// Prints one job, and why it waits.
-pub(crate) async fn show(found: &FoundJob, context: &mut Context) -> anyhow::Result<()> {
+/// Prints one job, why it waits, and what it has to do with others.
+pub(crate) async fn show(
+    found: &FoundJob,
+    graph: Option<&JobGraph>,
+    context: &mut Context,
+) -> anyhow::Result<()> {
     let at = found.job_ref();
     let reasons = waiting_reasons::of_job(found, context).await;
+    let graph = graph.filter(|graph| !graph.is_alone());
     if context.output.is_json() {
         let mut value = job_view::json(&at, &found.job);
         if !reasons.is_empty() {
             value["waits"] = reasons.iter().map(Reason::json).collect();
         }
+        if let Some(graph) = graph {
+            value["graph"] = graph.json();
+        }
         context.output.json_pretty(&value)?;
     } else {
         let name = &found.publisher.name;
         job_view::print(&at, name, &found.job, &reasons, &mut context.output)?;
+        if let Some(graph) = graph {
+            context.output.line("")?;
+            for line in graph.lines(found.job.id) {
+                context.output.line(line)?;
+            }
+        }
     }
     Ok(())
 }

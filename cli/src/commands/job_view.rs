@@ -7,7 +7,7 @@ use longshore::protocol::JobError;
 use longshore::protocol::messages::work::{
     AttemptInfo, BatchInfo, BlockedBy, CheckpointInfo, JobInfo, LimitedBy, ProgressInfo,
 };
-use longshore::{JobEnd, JobRef, JobState};
+use longshore::{JobEnd, JobRef, JobState, Parent};
 use serde_json::{Map, Value, json};
 
 use super::waiting_reasons::Reason;
@@ -52,6 +52,9 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     }
     put("members", job.batch.as_ref().map_or(Value::Null, members_json));
     put("batch", json!(job.member_of.map(|id| id.to_string())));
+    if !job.after.is_empty() {
+        put("after", parents_json(&job.after));
+    }
     put("schedule", json!(job.schedule));
     put("replaces", json!(job.replaces.map(|id| id.to_string())));
     put("progress", job.progress.as_ref().map_or(Value::Null, progress_json));
@@ -210,6 +213,13 @@ fn blocked_json(by: &BlockedBy) -> Value {
             json!({ "limit_key": key, "until": show_timestamp(*until) })
         }
     }
+}
+
+/// The jobs that a job was enqueued after.
+pub(super) fn parents_json(after: &[Parent]) -> Value {
+    let parent =
+        |parent: &Parent| json!({ "job": parent.job.to_string(), "when": parent.when.to_string() });
+    after.iter().map(parent).collect()
 }
 
 /// The members of a batch.

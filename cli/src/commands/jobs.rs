@@ -28,8 +28,8 @@ pub(crate) async fn run(arguments: Jobs, context: Context) -> anyhow::Result<()>
     let pattern = arguments.pattern.unwrap_or_else(Glob::everything);
     let retrying = arguments.state.and_then(State::retrying);
     let filter = arguments.filters.filter(pattern, state);
-    let member_of = arguments.batch.map(|batch| batch.id);
-    let query = JobsQuery { member_of, ..JobsQuery::of(filter) };
+    let related = arguments.relation.related();
+    let query = JobsQuery { related, ..JobsQuery::of(filter) };
     list(query, retrying, arguments.limit, context).await
 }
 

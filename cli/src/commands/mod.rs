@@ -20,6 +20,7 @@ pub(crate) mod enqueue;
 mod forget;
 mod home;
 mod job;
+mod job_graph;
 mod job_view;
 mod jobs;
 mod journal;

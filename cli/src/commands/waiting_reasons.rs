@@ -340,6 +340,47 @@ pub(super) async fn keep_reporting(
     }
 }
 
+/// A job of `/jobs/a`.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "it is for tests")]
+pub(super) fn test_job() -> JobInfo {
+    JobInfo {
+        id: longshore::new_id(),
+        path: longshore::Path::new("/jobs/a").unwrap(),
+        state: JobState::Ready,
+        retrying: false,
+        priority: 0,
+        attempt: 1,
+        max_attempts: 3,
+        deliveries: 1,
+        lease_ms: 0,
+        run_timeout_ms: 0,
+        enqueued_at: 0,
+        due_at: None,
+        expires_at: None,
+        delivered_at: None,
+        ended_at: None,
+        token: None,
+        worker: None,
+        blocked: None,
+        death: None,
+        error: None,
+        replaces: None,
+        progress: None,
+        attempts: Vec::new(),
+        checkpoints: Vec::new(),
+        payload_len: 0,
+        payload: None,
+        headers: None,
+        result: None,
+        options: None,
+        after: Vec::new(),
+        schedule: None,
+        batch: None,
+        member_of: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use longshore::protocol::messages::work::JobCounts;
@@ -398,7 +439,7 @@ mod tests {
                 retrying,
                 due_at: Some(due),
                 options: Some(options),
-                ..job()
+                ..test_job()
             };
             of_state(&job, "p:id", true).iter().map(|reason| reason.cause).collect::<Vec<_>>()
         };
@@ -407,42 +448,5 @@ mod tests {
         // Revived at a rate: it waits for that, not for its first due time.
         assert_eq!(at(9, Due::At(5), false), [Cause::NotDue]);
         assert_eq!(at(9, Due::At(9), true), [Cause::Retry]);
-    }
-
-    fn job() -> JobInfo {
-        JobInfo {
-            id: longshore::new_id(),
-            path: Path::new("/jobs/a").unwrap(),
-            state: JobState::Ready,
-            retrying: false,
-            priority: 0,
-            attempt: 1,
-            max_attempts: 3,
-            deliveries: 1,
-            lease_ms: 0,
-            run_timeout_ms: 0,
-            enqueued_at: 0,
-            due_at: None,
-            expires_at: None,
-            delivered_at: None,
-            ended_at: None,
-            token: None,
-            worker: None,
-            blocked: None,
-            death: None,
-            error: None,
-            replaces: None,
-            progress: None,
-            attempts: Vec::new(),
-            checkpoints: Vec::new(),
-            payload_len: 0,
-            payload: None,
-            headers: None,
-            result: None,
-            options: None,
-            schedule: None,
-            batch: None,
-            member_of: None,
-        }
     }
 }

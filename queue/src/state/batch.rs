@@ -29,6 +29,7 @@ use super::State;
 use super::graph::End;
 use super::profile::DEFAULT;
 use super::row::{NONE, Order, Substate};
+use super::rows::List;
 use super::slab::Slab;
 use super::snapshot::{index, put_index};
 use super::steps;
@@ -39,7 +40,7 @@ use crate::outcome::Outcomes;
 pub(super) struct Batch {
     id: JobId,
     /// Its row; none once it was removed.
-    job: u32,
+    pub(super) job: u32,
     /// Profiles of members.
     profiles: u32,
     info: BatchInfo,
@@ -47,6 +48,8 @@ pub(super) struct Batch {
     has_died: bool,
     /// What the sweep does to its members, and the row at which that began.
     sweep: Option<(Sweep, u32)>,
+    /// Ended members that it [holds](super::held_members).
+    pub(super) held: List,
 }
 
 /// What happens to the members that are reached by the sweep over all rows.
@@ -67,6 +70,8 @@ pub(super) struct Batches {
     /// Batches with a sweep, by the row at which it began: it ends when the sweep is there again.
     /// Not in snapshots.
     sweeping: BTreeSet<(u32, u32)>,
+    /// Batches that have ended, and still list members that they held. Not in snapshots.
+    pub(super) releasing: BTreeSet<u32>,
     /// The row that the sweep reaches next.
     pub(super) next_row: u32,
 }
@@ -76,8 +81,12 @@ impl Batches {
         (self.table.len() * size_of::<Option<Batch>>()) as u64
     }
 
-    /// True if members are left to cancel or revive.
-    pub(super) fn is_sweeping(&self) -> bool {
+    /// True if members are left to cancel, to revive or to forget.
+    pub(super) fn has_work(&self) -> bool {
+        self.is_sweeping() || !self.releasing.is_empty()
+    }
+
+    fn is_sweeping(&self) -> bool {
         !self.sweeping.is_empty()
     }
 
@@ -98,9 +107,10 @@ impl Batches {
         self.remove_unused(number);
     }
 
-    fn remove_unused(&mut self, number: u32) {
+    /// Removes the batch once it has neither a job nor members, nor holds jobs.
+    pub(super) fn remove_unused(&mut self, number: u32) {
         let batch = &self.table[number];
-        if batch.job == NONE && batch.profiles == 0 {
+        if batch.job == NONE && batch.profiles == 0 && batch.held.is_empty() {
             if let Some((_, start)) = batch.sweep {
                 self.sweeping.remove(&(start, number));
             }
@@ -247,7 +257,8 @@ impl State {
     pub(super) fn enter_batch(&mut self, slot: u32, kind: NewBatch) {
         let info = BatchInfo { closed: kind == NewBatch::Closed, ..BatchInfo::default() };
         let id = self.rows[slot].id;
-        let batch = Batch { id, job: slot, profiles: 0, info, has_died: false, sweep: None };
+        let held = List::default();
+        let batch = Batch { id, job: slot, profiles: 0, info, has_died: false, sweep: None, held };
         let number = self.batches.table.insert(batch);
         self.side_mut(slot).batch = Some(number);
         self.batches.change(number);
@@ -269,6 +280,7 @@ impl State {
     /// The batch's row is about to be removed.
     pub(super) fn leave_batch(&mut self, number: u32) {
         self.batches.table[number].job = NONE;
+        self.release_members(number);
         self.batches.remove_unused(number);
     }
 
@@ -457,7 +469,7 @@ impl State {
 
     /// Batches fit to their rows, members and profiles: for snapshots and for the invariant.
     pub(super) fn check_batches(&self) -> Result<(), &'static str> {
-        let Batches { table, changed, sweeping, next_row } = &self.batches;
+        let Batches { table, changed, sweeping, releasing: _, next_row } = &self.batches;
         let mut counts = vec![(0, 0, 0); table.allocated()];
         for (_, profile) in self.profiles.table().iter() {
             let batch = profile.keys.batch;
@@ -486,7 +498,8 @@ impl State {
             }
             let is_its =
                 |job: u32| job < self.rows.allocated() && self.batch_of(job) == Some(number);
-            if if batch.job == NONE { profiles == 0 } else { !is_its(batch.job) } {
+            let is_used = profiles > 0 || !batch.held.is_empty();
+            if if batch.job == NONE { !is_used } else { !is_its(batch.job) } {
                 return Err("a batch that nobody needs, or without its job");
             }
             let is_listed = |(_, start)| sweeping.contains(&(start, number));
@@ -531,6 +544,7 @@ impl Encode for Batch {
         if let Some((_, start)) = self.sweep {
             out.u64(u64::from(start));
         }
+        self.held.encode(out);
     }
 }
 
@@ -546,6 +560,7 @@ impl Decode for Batch {
             2 => Some((Sweep::Revive, r.u32()?)),
             _ => return Err(invalid),
         };
-        Ok(Batch { id, job, profiles, info, has_died, sweep })
+        let held = List::decode(r)?;
+        Ok(Batch { id, job, profiles, info, has_died, sweep, held })
     }
 }

@@ -150,6 +150,11 @@ impl Graph {
         Some(edge)
     }
 
+    /// True if jobs wait for that end of the node's job.
+    pub(super) fn is_waited_for(&self, number: u32, when: ParentEnd) -> bool {
+        !self.nodes[number].edges[list_of(when)].is_empty()
+    }
+
     fn is_unused(&self, number: u32) -> bool {
         let node = &self.nodes[number];
         node.ends == 0 && node.edges.iter().all(List::is_empty)
@@ -254,8 +259,13 @@ impl State {
         // Most jobs have no side row: this check is all that children cost them.
         if self.rows[slot].side != NONE {
             let end = End::of(self.rows[slot].substate);
-            if let Some(batch) = self.batch_of(slot).filter(|_| end == Some(End::Cancelled)) {
-                self.cancel_members(batch);
+            if let Some(batch) = self.batch_of(slot) {
+                if end == Some(End::Cancelled) {
+                    self.cancel_members(batch);
+                }
+                if end != Some(End::Died) {
+                    self.release_members(batch);
+                }
             }
             self.mark_end(slot, end);
         }
@@ -445,6 +455,14 @@ impl State {
 
     fn rows_side(&self, slot: u32) -> Option<&super::transition::SideRow> {
         if slot >= self.rows.allocated() { None } else { self.side(&self.rows[slot]) }
+    }
+
+    /// True if a waiting job waits for an end of the node's job. Adds its edges to `examined`.
+    pub(super) fn waits_for(&self, slot: u32, node: u32, examined: &mut u32) -> bool {
+        let first = self.graph.edges.get(self.rows[slot].queue_prev);
+        let next = |edge: &&Edge| self.graph.edges.get(edge.next_of_child);
+        let edges = std::iter::successors(first, next).inspect(|_| *examined += 1);
+        edges.into_iter().any(|edge| edge.node == node)
     }
 
     /// The parent that a waiting job waits for first.

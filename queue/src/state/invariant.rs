@@ -42,6 +42,7 @@ impl State {
         self.check_schedules()?;
         self.check_graph().map_err(str::to_owned)?;
         self.check_batches().map_err(str::to_owned)?;
+        self.check_held().map_err(str::to_owned)?;
         self.check_groups()
     }
 
@@ -245,7 +246,7 @@ impl State {
                 jobs += 1;
             }
         }
-        ensure!(jobs == queue.ended_jobs(), "{path}: ended jobs differ");
+        ensure!(jobs == queue.listed_ended(), "{path}: ended jobs differ");
         let mut oldest_dead = BTreeSet::new();
         for (kind, group) in self.dead.of_queue(number) {
             let mut last = None;

@@ -137,8 +137,9 @@ impl State {
             return (found.len() as u64, more);
         }
         let queues = self.queues_selected(filter);
-        let counts = queues.into_iter().map(|queue| self.queues[queue as usize].counts);
-        let of = |state: &JobState| counts.clone().map(|counts| counts.of(*state)).sum::<u64>();
+        let queues = queues.into_iter().map(|queue| &self.queues[queue as usize]);
+        let of =
+            |state: &JobState| queues.clone().map(|queue| queue.selectable(*state)).sum::<u64>();
         (states.open.iter().chain(&states.ended).map(of).sum(), false)
     }
 
@@ -192,7 +193,7 @@ impl State {
         }
         for queue in self.queues_selected(filter) {
             let q = &self.queues[queue as usize];
-            let mut jobs_left: u64 = states.iter().map(|&state| q.counts.of(state)).sum();
+            let mut jobs_left: u64 = states.iter().map(|&state| q.selectable(state)).sum();
             for (list, cursors) in [q.ended.list, q.ended.own].into_iter().zip(q.ended.age_cursors)
             {
                 let first = match filter.ended_from {

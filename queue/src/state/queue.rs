@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use longshore_protocol::messages::work::JobCounts;
-use longshore_protocol::{Gate, Path, QueueSettings};
+use longshore_protocol::{Gate, JobState, Path, QueueSettings};
 
 use super::fair::FairLevels;
 use super::limit::of_queue::{Held, QueueLimit};
@@ -152,6 +152,16 @@ impl Queue {
     /// Completed, cancelled and expired jobs that are retained.
     pub(super) fn ended_jobs(&self) -> u64 {
         self.counts.completed + self.counts.cancelled + self.counts.expired
+    }
+
+    /// Those without the ones that batches hold beyond their retention.
+    pub(super) fn listed_ended(&self) -> u64 {
+        self.ended_jobs() - self.ended.held.all()
+    }
+
+    /// Jobs in that state that acts by pattern reach: those that batches hold are left out.
+    pub(super) fn selectable(&self, state: JobState) -> u64 {
+        self.counts.of(state) - self.ended.held.of(state)
     }
 
     /// Counts a job that has entered that substate.

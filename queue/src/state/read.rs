@@ -6,6 +6,7 @@ use longshore_protocol::{Glob, JobId, JobState, LinkId, Path, PathSet, Role, Ses
 
 use super::State;
 use super::limits::PAGE_ROWS_MAX;
+use super::related::Relation;
 use super::row::{NONE, Substate};
 use super::transition::SideRow;
 use crate::command::{Secret, Start};
@@ -214,27 +215,30 @@ impl State {
         }
         let limit = (query.limit as usize).min(PAGE_JOBS_MAX);
         let start = u32::try_from(query.cursor).unwrap_or(u32::MAX).min(self.rows.allocated());
-        let end = self.rows.allocated().min(start.saturating_add(PAGE_ROWS_MAX));
-        let batch = query.member_of.map(|id| self.batch_number(&id));
-        if batch == Some(None) {
-            return (Vec::new(), None);
-        }
-        let mut page = Vec::new();
-        for slot in start..end {
-            if page.len() >= limit {
+        let relation = match query.related.map(|related| self.relation(related)) {
+            Some(None) => return (Vec::new(), None),
+            Some(Some(Relation::WaitedFor)) => {
+                return self.waited_for(query, limit, |queue| matching[queue as usize], now);
+            }
+            Some(relation) => relation,
+            None => None,
+        };
+        let (mut page, mut examined) = (Vec::new(), 0);
+        for slot in start..self.rows.allocated() {
+            if page.len() >= limit || examined >= PAGE_ROWS_MAX {
                 return (page, Some(u64::from(slot)));
             }
+            examined += 1;
             let row = &self.rows[slot];
             if row.substate != Substate::Free
                 && matching[row.queue as usize]
-                && batch.is_none_or(|batch| self.enclosing(slot) == batch)
-                && (!query.batches || self.batch_of(slot).is_some())
+                && relation.is_none_or(|known| self.has_relation(slot, known, &mut examined))
                 && self.matches(row, &query.filter)
             {
                 page.extend(self.view(slot, now));
             }
         }
-        (page, (end < self.rows.allocated()).then_some(u64::from(end)))
+        (page, None)
     }
 
     /// A job, if it exists.
@@ -409,6 +413,7 @@ impl State {
             headers: None,
             result: None,
             options: None,
+            after: Vec::new(),
         };
         Some(JobView {
             info,

@@ -13,6 +13,7 @@ use longshore_protocol::JobChange;
 
 use super::State;
 use super::age_cursor::AgeCursors;
+use super::held_members::HeldCounts;
 use super::row::{NONE, Substate};
 use super::rows::{Links, List};
 use crate::outcome::Outcomes;
@@ -29,6 +30,8 @@ pub(super) struct EndedJobs {
     /// The oldest of each of its groups of dead letters: its time of death (monotonic), and the
     /// group's number.
     pub(super) oldest_dead: BTreeSet<(u64, u32)>,
+    /// Further ones that [batches hold](super::held_members).
+    pub(super) held: HeldCounts,
     /// Cursors of acts by age in `list` and `own`. Not in snapshots.
     pub(super) age_cursors: [AgeCursors; 2],
     /// When to scan the queue (monotonic): at or before the removal time of its next job.
@@ -51,14 +54,14 @@ impl State {
         } else {
             q.ended.list.push_back(&mut self.rows, Links::Main, slot);
         }
-        let too_many = q.ended_jobs() > most;
+        let too_many = q.listed_ended() > most;
         if removal_at == self.now.mono_ms || most == 0 {
-            self.remove_job(slot, JobChange::Forgotten, out);
+            self.retire(slot, out);
             return;
         }
         self.schedule_cleanup(queue, removal_at);
         if too_many && let Some(oldest) = self.oldest_ended(queue) {
-            self.remove_job(oldest, JobChange::Forgotten, out);
+            self.retire(oldest, out);
         }
     }
 
@@ -71,15 +74,24 @@ impl State {
         }
     }
 
-    /// Removes an ended job from its queue's lists.
+    /// Removes an ended job from its list.
     pub(super) fn leave_ended(&mut self, slot: u32) {
+        match self.rows[slot].holder() {
+            Some(batch) => self.unlink_held(slot, batch),
+            None => self.unlink_ended(slot),
+        }
         let row = &mut self.rows[slot];
-        let (queue, ended_ms) = (row.queue, row.ended_mono_ms());
         (row.queue_prev, row.queue_next) = (NONE, NONE);
         if row.substate == Substate::Completed && row.session != NONE {
             self.names.release(row.session);
             row.session = NONE;
         }
+    }
+
+    /// Removes an ended job from its queue's lists.
+    pub(super) fn unlink_ended(&mut self, slot: u32) {
+        let row = &self.rows[slot];
+        let (queue, ended_ms) = (row.queue, row.ended_mono_ms());
         let own_ms = self.own_keep_ms(&self.rows[slot]);
         let before = self.rows[slot].prev;
         let ended = &mut self.queues[queue as usize].ended;
@@ -95,7 +107,9 @@ impl State {
     /// Indexes an ended job of a snapshot by its removal time.
     pub(super) fn index_ended(&mut self, slot: u32) {
         let row = &self.rows[slot];
-        if let Some(ms) = self.own_keep_ms(row) {
+        if row.holder().is_some() {
+            *self.queues[row.queue as usize].ended.held.of_mut(row.substate) += 1;
+        } else if let Some(ms) = self.own_keep_ms(row) {
             let removal_at = row.ended_mono_ms().saturating_add(ms);
             self.queues[row.queue as usize].ended.own_removals.insert((removal_at, slot));
         }
@@ -131,7 +145,7 @@ impl State {
                     self.schedule_cleanup(queue, removal_at);
                     break;
                 }
-                self.remove_job(slot, JobChange::Forgotten, out);
+                self.retire(slot, out);
                 left -= 1;
             }
             left -= usize::from(left == before);
@@ -141,7 +155,7 @@ impl State {
     /// The next ended job to remove, and its removal time.
     fn next_to_remove(&self, queue: u32) -> Option<(u64, u32)> {
         let q = &self.queues[queue as usize];
-        if q.ended_jobs() > self.keep_jobs(queue) {
+        if q.listed_ended() > self.keep_jobs(queue) {
             return self.oldest_ended(queue).map(|slot| (self.now.mono_ms, slot));
         }
         let own = q.ended.own_removals.first().copied();

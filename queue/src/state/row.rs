@@ -29,7 +29,7 @@ pub(super) struct Row {
     pub(super) prev: u32,
     pub(super) next: u32,
     /// Running: links among its queue's running jobs. Ready or blocked: among those of its order
-    /// key or limit key. Ended: when, in monotonic time.
+    /// key or limit key. Ended: when, in monotonic time; or the batch that holds it.
     pub(super) queue_prev: u32,
     pub(super) queue_next: u32,
     pub(super) queue: u32,

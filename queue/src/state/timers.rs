@@ -44,7 +44,7 @@ impl State {
         let sets = [&self.timers.mono, &self.timers.cleanup, &self.sessions.to_remove];
         let mono = sets.into_iter().filter_map(|set| set.first().map(|&(at, _)| at)).min();
         let stalled = (!self.dispatch.stalled.is_empty()).then_some(self.now.mono_ms);
-        let has_work = self.graph.has_ended() || self.batches.is_sweeping();
+        let has_work = self.graph.has_ended() || self.batches.has_work();
         let stalled = stalled.or(has_work.then_some(self.now.mono_ms));
         wall.chain(mono).chain(self.limits_timer_ms()).chain(stalled).min()
     }
@@ -56,6 +56,7 @@ impl State {
         self.make_scheduled_ready(out);
         self.tick_limits();
         self.sweep_members(out);
+        self.forget_released(out);
         self.remove_ended(out);
         self.remove_sessions();
         self.end_keys();

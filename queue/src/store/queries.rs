@@ -100,7 +100,8 @@ fn jobs(
     within: Option<&PathSet>,
 ) -> PendingAnswer {
     let (mut views, mut next) = state.jobs(query, within, now);
-    let fit = fitting(&views, query.full);
+    let parents = query.related.is_some();
+    let fit = fitting(&views, query.full, parents);
     if fit < views.len() {
         let shorter = JobsQuery { limit: fit as u32, ..query.clone() };
         (views, next) = state.jobs(&shorter, within, now);
@@ -111,7 +112,7 @@ fn jobs(
             retain_last_attempt(view);
         }
     }
-    PendingAnswer::Jobs { views, next, full: query.full, index: state.applied() }
+    PendingAnswer::Jobs { views, next, full: query.full, parents, index: state.applied() }
 }
 
 fn parent_jobs(
@@ -121,7 +122,7 @@ fn parent_jobs(
     (cursor, page): (u64, ParentJobs),
     now: Now,
 ) -> PendingAnswer {
-    let fit = fitting(&page.views, true);
+    let fit = fitting(&page.views, true, false);
     let shorter = (fit < page.views.len())
         .then(|| state.parent_jobs(lease, &parent, (cursor, fit), now).ok())
         .flatten();
@@ -137,13 +138,15 @@ fn retain_last_attempt(view: &mut JobView) {
 }
 
 /// How many of the first jobs fit on a page; at least one.
-fn fitting(views: &[JobView], full: bool) -> usize {
+fn fitting(views: &[JobView], full: bool, parents: bool) -> usize {
     let mut bytes = 0;
     let fits = |view: &JobView| {
         let length = |part: Option<crate::RecordRef>| part.map_or(0, |part| part.length as usize);
         let cold = if full {
             let errors = view.attempt_errors.iter().map(|&error| ATTEMPT_BYTES + length(error));
             view.entry.length as usize + length(view.result) + errors.sum::<usize>()
+        } else if parents {
+            view.head().length as usize
         } else {
             0
         };

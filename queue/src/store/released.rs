@@ -42,6 +42,8 @@ pub enum PendingAnswer {
         next: Option<u64>,
         /// Whether payloads, headers and results were asked for.
         full: bool,
+        /// Whether their parents were asked for, which are in the heads of their entries.
+        parents: bool,
         /// The command that the page reflects.
         index: u64,
     },

@@ -182,6 +182,7 @@ fn job(id: JobId, state: JobState) -> JobInfo {
         headers: None,
         result: None,
         options: None,
+        after: Vec::new(),
         schedule: None,
         batch: None,
         member_of: None,

@@ -45,6 +45,7 @@ pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
         headers: None,
         result: None,
         options: None,
+        after: Vec::new(),
         schedule: None,
         batch: None,
         member_of: None,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::after::Parent;
 use crate::codec::{Reader, WireError};
 use crate::codes::{AttemptOutcome, DeathReason, JobState};
 use crate::fields::fields;
@@ -11,7 +12,7 @@ use crate::job::{Headers, JobError, JobOptions};
 use crate::keys::key;
 use crate::limits::{
     ATTEMPTS_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_MAX, KEY_BYTES_MAX, LIMIT_NAME_BYTES_MAX,
-    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
+    NAME_BYTES_MAX, PARENTS_MAX, PAYLOAD_BYTES_MAX, PROGRESS_BYTES_MAX, RESULT_BYTES_MAX,
     SCHEDULE_NAME_BYTES_MAX,
 };
 use crate::path::Path;
@@ -88,6 +89,9 @@ fields! {
         pub batch: Option<BatchInfo>,
         /// The batch that it is a member of.
         pub member_of: Option<JobId>,
+        /// The jobs that it was enqueued after, if it was requested in full, or by a
+        /// [relation](super::Related).
+        pub after: Vec<Parent> = at_most("parents of a job", PARENTS_MAX),
     }
 
     /// The members of a batch.

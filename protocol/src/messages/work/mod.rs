@@ -33,7 +33,7 @@ pub use job_info::{
 };
 pub use progress::{Checkpoint, Checkpointed, Progress, Started};
 pub use quiet::{Quiet, QuietEnd, QuietedWorker, WorkerPattern, WorkerPatternError};
-pub use request::{Action, JobsQuery, Pace, Request, RequestError};
+pub use request::{Action, JobsQuery, Pace, Related, Request, RequestError};
 pub use schedules::{
     NextOccurrence, Occurrences, RunOutcome, ScheduleInfo, ScheduleOutcome, SchedulesPage,
 };

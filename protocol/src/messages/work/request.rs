@@ -207,10 +207,21 @@ fields! {
         pub limit: u32,
         /// True to include payloads, headers, options and results, which are read from disk.
         pub full: bool,
-        /// Only the members of this batch.
-        pub member_of: Option<JobId>,
-        /// Only batches.
-        pub batches: bool,
+        /// Only jobs of this kind of relation to others.
+        pub related: Option<Related>,
+    }
+
+    /// Selects jobs by what they have to do with others.
+    #[derive(Copy)]
+    pub enum Related, "relation of a job" {
+        /// Batches.
+        0 = Batches,
+        /// The members of a batch.
+        1 = MembersOf(batch: JobId),
+        /// The jobs that still wait for this one.
+        2 = WaitingFor(job: JobId),
+        /// The dead jobs for whose success others wait.
+        3 = WaitedFor,
     }
 }
 
@@ -218,7 +229,7 @@ impl JobsQuery {
     /// The first 1,000 of these jobs, without payloads.
     pub fn of(filter: Filter) -> JobsQuery {
         let limit = PAGE_JOBS_MAX as u32;
-        JobsQuery { filter, cursor: 0, limit, full: false, member_of: None, batches: false }
+        JobsQuery { filter, cursor: 0, limit, full: false, related: None }
     }
 }
 

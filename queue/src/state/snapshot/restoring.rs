@@ -230,6 +230,8 @@ impl Restoring {
         state.batches.index_sweeps();
         state.check_graph().map_err(inconsistent)?;
         state.check_batches().map_err(inconsistent)?;
+        state.index_released();
+        state.check_held().map_err(inconsistent)?;
         state.count_profiles_of_keys();
         state.count_shares();
         state.index_queues()?;

@@ -9,7 +9,11 @@ use proptest::prelude::*;
 
 use super::batches::{member, small_steps};
 use super::scenario::*;
+use crate::Rules;
 use crate::command::Command;
+
+/// Ended jobs that the queue keeps.
+const KEPT: u64 = 4;
 
 /// What a job of the model is.
 #[derive(Clone, Debug)]
@@ -35,8 +39,8 @@ enum Step {
     Enqueue(Vec<(u16, u8)>, Option<u16>),
     /// An open batch, perhaps within another.
     Open(Option<u16>),
-    /// A closed batch with its members.
-    Closed(u8),
+    /// A closed batch with its members, perhaps within another.
+    Closed(u8, Option<u16>),
     Close(u16),
     Complete,
     Bury,
@@ -53,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (parents, batch()).prop_map(|(parents, batch)| Step::Enqueue(parents, batch)),
         2 => batch().prop_map(Step::Open),
-        1 => (0..4u8).prop_map(Step::Closed),
+        1 => (0..4u8, batch()).prop_map(|(members, batch)| Step::Closed(members, batch)),
         2 => any::<u16>().prop_map(Step::Close),
         5 => Just(Step::Complete),
         2 => Just(Step::Bury),
@@ -257,6 +261,31 @@ impl Model {
         }
     }
 
+    /// True of a job around which a batch is open, or may be revived.
+    fn is_held(&self, number: u32) -> bool {
+        let around = self.around(self.jobs[&number].member_of);
+        around.into_iter().any(|batch| self.jobs.get(&batch).is_some_and(|job| !is_over(job.state)))
+    }
+
+    /// Forgets the jobs that the state has forgotten: ended ones that no batch holds, so that few
+    /// of these are left.
+    fn forget(&mut self, scenario: &StateScenario) -> Result<(), TestCaseError> {
+        let is_known = |number: u32| scenario.state.job(&id(number), scenario.now).is_some();
+        let over = self.jobs.keys().copied().filter(|&job| is_over(self.state(job)));
+        let (held, free): (Vec<u32>, Vec<u32>) = over.partition(|&job| self.is_held(job));
+        prop_assert!(held.iter().all(|&job| is_known(job)), "one of {:?} is forgotten", held);
+        let (mut left, forgotten): (Vec<u32>, Vec<u32>) =
+            free.into_iter().partition(|&number| is_known(number));
+        forgotten.iter().for_each(|job| drop(self.jobs.remove(job)));
+        // Once a batch between them is gone, the outermost one may hold a job or not.
+        left.retain(|job| {
+            let around = self.around(self.jobs[job].member_of);
+            around.iter().all(|batch| self.jobs.contains_key(batch))
+        });
+        prop_assert!(left.len() as u64 <= KEPT, "{:?} are left", left);
+        Ok(())
+    }
+
     fn pick_batch(&self, index: u16) -> Option<u32> {
         self.pick(index, |job| job.batch.is_some())
     }
@@ -265,6 +294,11 @@ impl Model {
         let all: Vec<u32> = self.jobs.iter().filter(|(_, job)| of(job)).map(|(&n, _)| n).collect();
         all.get(usize::from(index) % all.len().max(1)).copied()
     }
+}
+
+/// How long some jobs are kept, instead of what their queue says.
+fn keep_of(number: u32) -> Option<u64> {
+    [None, None, Some(0), Some(500)][number as usize / 10 % 4]
 }
 
 fn job_of(state: JobState, member_of: Option<u32>, closed: Option<bool>) -> Job {
@@ -279,7 +313,8 @@ proptest! {
     fn jobs_and_batches_wait_for_exactly_what_they_should(
         steps in prop::collection::vec(step(), 1..80),
     ) {
-        let mut scenario = small_steps();
+        let keeps_few = Rules { ended_per_queue: KEPT, keep_ms: 3_000, ..small_steps() };
+        let mut scenario = StateScenario::with_rules(keeps_few);
         let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
         let producer = scenario.link("producer");
         let mut model = Model::default();
@@ -295,7 +330,8 @@ proptest! {
                         .collect();
                     let batch = batch.and_then(|index| model.pick_batch(index));
                     let outcome = model.judge(&parents, batch);
-                    let job = member(after(number, &parents), batch);
+                    let mut job = member(after(number, &parents), batch);
+                    job.options.keep_ms = keep_of(number);
                     prop_assert_eq!(scenario.enqueue(producer, &[job]), vec![outcome]);
                     if outcome == EnqueueOutcome::Created {
                         let state =
@@ -306,20 +342,27 @@ proptest! {
                 Step::Open(batch) => {
                     let batch = batch.and_then(|index| model.pick_batch(index));
                     let outcome = model.judge(&[], batch);
-                    let job = member(plain(number).batch(NewBatch::Open), batch);
+                    let mut job = member(plain(number).batch(NewBatch::Open), batch);
+                    job.options.keep_ms = keep_of(number);
                     prop_assert_eq!(scenario.enqueue(producer, &[job]), vec![outcome]);
                     if outcome == EnqueueOutcome::Created {
                         model.add(number, &[], job_of(JobState::Blocked, batch, Some(false)));
                     }
                 }
-                Step::Closed(members) => {
+                Step::Closed(members, batch) => {
+                    let batch = batch.and_then(|index| model.pick_batch(index));
+                    let batch = batch.filter(|&batch| {
+                        let is_shallow = model.around(Some(batch)).len() + 1 < BATCH_DEPTH_MAX;
+                        is_shallow && model.judge(&[], Some(batch)) == EnqueueOutcome::Created
+                    });
                     let last = number + u32::from(members);
-                    let mut jobs = vec![plain(number).batch(NewBatch::Closed)];
+                    let mut jobs = vec![member(plain(number).batch(NewBatch::Closed), batch)];
+                    jobs[0].options.keep_ms = keep_of(number);
                     let members = number + 1..=last;
                     jobs.extend(members.clone().map(|job| member(plain(job), Some(number))));
                     let created = vec![EnqueueOutcome::Created; jobs.len()];
                     prop_assert_eq!(scenario.enqueue_atomic(producer, &jobs), created);
-                    model.add(number, &[], job_of(JobState::Blocked, None, Some(true)));
+                    model.add(number, &[], job_of(JobState::Blocked, batch, Some(true)));
                     for job in members {
                         model.add(job, &[], job_of(JobState::Ready, Some(number), None));
                     }
@@ -380,13 +423,14 @@ proptest! {
             }
             scenario.work_off();
             model.settle();
-            check(&scenario, &model)?;
+            check(&scenario, &mut model)?;
         }
         finish(&mut scenario, &mut model, worker)?;
     }
 }
 
-fn check(scenario: &StateScenario, model: &Model) -> Result<(), TestCaseError> {
+fn check(scenario: &StateScenario, model: &mut Model) -> Result<(), TestCaseError> {
+    model.forget(scenario)?;
     for (&number, job) in &model.jobs {
         let known = scenario.job(number).info;
         prop_assert_eq!(known.state, job.state, "job {}", number);
@@ -428,9 +472,12 @@ fn finish(
     }
     check(scenario, model)?;
     prop_assert_eq!(model.stuck(), Vec::<u32>::new());
-    let all: Vec<u32> = model.jobs.keys().copied().collect();
-    scenario.act_on(Action::Cancel, &all);
-    scenario.act_on(Action::Drop, &all);
+    // One by one: a job that ends lets others be forgotten.
+    for action in [Action::Cancel, Action::Drop] {
+        for job in model.jobs.keys() {
+            scenario.act_on(action, &[*job]);
+        }
+    }
     prop_assert_eq!(scenario.state.graph.bytes() + scenario.state.batches.bytes(), 0);
     Ok(())
 }

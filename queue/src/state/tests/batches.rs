@@ -1,7 +1,7 @@
 //! Single cases of batches.
 
 use longshore_protocol::messages::work::{
-    Action, BatchInfo, BlockedBy, Filter, JobsQuery, NewSettle, ReplaceOutcome, Selection,
+    Action, BatchInfo, BlockedBy, Filter, JobsQuery, NewSettle, Related, ReplaceOutcome, Selection,
 };
 use longshore_protocol::{
     DeathReason, Due, EnqueueOutcome, JobOptions, JobState, NewBatch, NewJob, ParentEnd, Refusal,
@@ -24,14 +24,14 @@ fn states<const N: usize>(scenario: &StateScenario, jobs: [u32; N]) -> [JobState
     jobs.map(|number| scenario.job(number).info.state)
 }
 
-/// Small steps: most ends take several commands.
-pub(super) fn small_steps() -> StateScenario {
-    StateScenario::with_rules(Rules { step_jobs: 2, step_rows: 5, ..Rules::STANDARD })
+/// Most ends take several commands.
+pub(super) fn small_steps() -> Rules {
+    Rules { step_jobs: 2, step_rows: 5, ..Rules::STANDARD }
 }
 
 #[test]
 fn the_callbacks_of_a_batch_run_once_each() {
-    let mut scenario = small_steps();
+    let mut scenario = StateScenario::with_rules(small_steps());
     let (worker, _) = scenario.worker("worker", "/jobs/work", 0);
     let producer = scenario.link("producer");
     let callback = |number, when| {
@@ -174,7 +174,7 @@ fn a_batch_that_expires_cancels_its_members_in_bounded_steps() {
     scenario.fill(102..=201);
     scenario.tick_at_next_timer();
     assert_eq!(states(&scenario, [1]), [JobState::Expired]);
-    while scenario.state.batches.is_sweeping() {
+    while scenario.state.batches.has_work() {
         let before = scenario.counts().cancelled;
         assert_eq!(scenario.state.next_timer_ms(scenario.now), Some(scenario.now.mono_ms));
         steps::take();
@@ -196,8 +196,8 @@ fn the_members_of_a_batch_can_be_listed() {
     scenario.enqueue(producer, &jobs);
     let listed = |of: u32| {
         let filter = Filter::of(glob("/**"));
-        let member_of = Some(id(of));
-        let query = JobsQuery { member_of, ..JobsQuery::of(filter) };
+        let related = Some(Related::MembersOf(id(of)));
+        let query = JobsQuery { related, ..JobsQuery::of(filter) };
         let page = scenario.state.jobs(&query, None, scenario.now).0;
         page.into_iter().map(|job| job.info.id).collect::<Vec<_>>()
     };
@@ -220,6 +220,72 @@ fn a_member_that_expires_at_its_delivery_ends_its_batch() {
     assert!(scenario.credit(worker, 1, 1).is_empty());
     assert_eq!(states(&scenario, [1, 2]), [JobState::Cancelled, JobState::Expired]);
     scenario.restore();
+}
+
+/// Members that their queue would have forgotten are forgotten once their batch has ended, in
+/// bounded steps. Acts by pattern leave them out.
+#[test]
+fn a_batch_holds_its_ended_members_until_it_ends() {
+    let rules = Rules { step_jobs: 10, ended_per_queue: 60, keep_ms: 1_000, ..Rules::STANDARD };
+    let mut scenario = StateScenario::with_rules(rules);
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    let producer = scenario.link("producer");
+    let mut batch = vec![plain(1).batch(NewBatch::Closed)];
+    batch.extend((2..=102).map(|number| plain(number).in_batch(id(1))));
+    scenario.enqueue_atomic(producer, &batch);
+    let given = scenario.credit(worker, 1, 101);
+    for given in &given[1..] {
+        scenario.complete(worker, given.token);
+    }
+    let pass_retention = |scenario: &mut StateScenario| {
+        scenario.later(10_000);
+        (0..20).for_each(|_| drop(scenario.apply(Command::Tick)));
+    };
+    pass_retention(&mut scenario);
+    assert_eq!(scenario.counts().completed, 100);
+    scenario.restore();
+    scenario.act_on(Action::Drop, &[50]);
+    let completed = Filter::of(glob("/**")).in_state(Some(JobState::Completed));
+    assert_eq!(scenario.act(Action::Drop, Selection::Matching(completed)).0.done, 0);
+    scenario.complete(worker, given[0].token);
+    assert_eq!(states(&scenario, [1]), [JobState::Completed]);
+    while scenario.state.batches.has_work() {
+        steps::take();
+        scenario.apply(Command::Tick);
+        assert!(steps::take() <= 30);
+        scenario.restore();
+    }
+    assert_eq!(scenario.counts().completed, 2, "the batch, and its last member");
+    pass_retention(&mut scenario);
+    assert_eq!(scenario.counts().completed, 0);
+    assert_eq!(scenario.state.batches.bytes(), 0);
+}
+
+/// A batch is there as long as it holds jobs, also those of ended batches within it whose rows are
+/// gone.
+#[test]
+fn a_batch_that_is_gone_lets_go_of_all_that_it_held() {
+    let rules = Rules { step_jobs: 1, keep_ms: 0, ..Rules::STANDARD };
+    let mut scenario = StateScenario::with_rules(rules);
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    let producer = scenario.link("producer");
+    let inner = plain(2).batch(NewBatch::Closed).in_batch(id(1));
+    let batch = [plain(1).batch(NewBatch::Closed), inner, plain(3).in_batch(id(2))];
+    scenario.enqueue_atomic(producer, &batch);
+    scenario.enqueue(producer, &[plain(4).batch(NewBatch::Open)]);
+    scenario.enqueue(producer, &[plain(5).batch(NewBatch::Open).in_batch(id(4))]);
+    scenario.enqueue(producer, &[plain(6).in_batch(id(5)), plain(7).in_batch(id(5))]);
+    let given = scenario.credit(worker, 1, 3);
+    scenario.complete(worker, given[0].token);
+    scenario.restore();
+    scenario.work_off();
+    assert!(scenario.state.job(&id(3), scenario.now).is_none(), "all of it is forgotten");
+    scenario.complete(worker, given[1].token);
+    assert_eq!(states(&scenario, [6]), [JobState::Completed], "batch 4 holds it");
+    scenario.act_on(Action::Cancel, &[4]);
+    scenario.restore();
+    assert_eq!(scenario.state.totals().jobs, 0);
+    assert_eq!(scenario.state.batches.bytes(), 0);
 }
 
 /// Another batch may have the id of one that was dropped, and whose members are left.
@@ -257,7 +323,7 @@ fn a_member_is_replaced_by_one_that_is_gone_at_once() {
 /// Whoever cancels a batch after reviving it wants its members cancelled.
 #[test]
 fn a_cancelled_batch_revives_no_members() {
-    let mut scenario = small_steps();
+    let mut scenario = StateScenario::with_rules(small_steps());
     let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
     let producer = scenario.link("producer");
     let mut batch = vec![plain(1).batch(NewBatch::Closed)];
@@ -277,7 +343,7 @@ fn a_cancelled_batch_revives_no_members() {
 /// A sweep reaches all rows, though there are more meanwhile.
 #[test]
 fn a_sweep_reaches_every_member_of_a_table_that_grows() {
-    let mut scenario = small_steps();
+    let mut scenario = StateScenario::with_rules(small_steps());
     let producer = scenario.link("producer");
     let open = |scenario: &mut StateScenario, batch: u32, members: u32| {
         scenario.enqueue(producer, &[plain(batch).batch(NewBatch::Open)]);

@@ -1,7 +1,9 @@
 //! Single cases of jobs that wait for the ends of others. The model is that of
 //! [batches](super::batch_model).
 
-use longshore_protocol::messages::work::{NewSettle, ReplaceOutcome};
+use longshore_protocol::messages::work::{
+    Action, Filter, JobsQuery, NewSettle, Related, ReplaceOutcome,
+};
 use longshore_protocol::{
     EnqueueOutcome, JobOptions, JobState, NewJob, Parent, ParentEnd, Refusal,
 };
@@ -123,6 +125,47 @@ fn a_waiting_job_tells_what_it_waits_for_and_expires() {
     scenario.tick_at_next_timer();
     let states = [2, 3, 4].map(|number| scenario.job(number).info.state);
     assert_eq!(states, [JobState::Expired, JobState::Cancelled, JobState::Ready]);
+}
+
+#[test]
+fn jobs_are_listed_by_what_waits_for_them() {
+    let mut scenario = StateScenario::begin();
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    scenario.fill(1..=3);
+    let producer = scenario.link("producer");
+    let jobs = [waiting(4, &[(1, 0), (2, 0)]), waiting(5, &[(2, 2)]), waiting(6, &[(3, 0)])];
+    scenario.enqueue(producer, &jobs);
+    let listed = |scenario: &StateScenario, related, before: Option<u64>| {
+        let filter = Filter { ended_before: before, ..Filter::of(glob("/**")) };
+        let (mut query, mut all) = (JobsQuery::of(filter), Vec::new());
+        (query.related, query.limit) = (Some(related), 1);
+        loop {
+            let (page, next) = scenario.state.jobs(&query, None, scenario.now);
+            all.extend(page.into_iter().map(|job| job.info.id));
+            let Some(next) = next else { break };
+            query.cursor = next;
+        }
+        all.sort();
+        all
+    };
+    let waits =
+        |scenario: &StateScenario, job| listed(scenario, Related::WaitingFor(id(job)), None);
+    assert_eq!(waits(&scenario, 2), [id(4), id(5)]);
+    assert_eq!(waits(&scenario, 4), []);
+    assert_eq!(waits(&scenario, 9), [], "no job");
+    let stuck = |scenario: &StateScenario, before| listed(scenario, Related::WaitedFor, before);
+    assert_eq!(stuck(&scenario, None), []);
+    for given in scenario.credit(worker, 1, 3) {
+        scenario.settle(worker, given.token, &NewSettle::Bury(error("no luck")));
+    }
+    let died = scenario.now.wall_ms;
+    assert_eq!(stuck(&scenario, None), [id(1), id(2), id(3)], "job 5 waits for any end");
+    scenario.later(1_000);
+    assert_eq!(stuck(&scenario, Some(died)), [], "not that long");
+    assert_eq!(stuck(&scenario, Some(died + 1)).len(), 3);
+    scenario.act_on(Action::Cancel, &[6]);
+    scenario.act_on(Action::Drop, &[1]);
+    assert_eq!(stuck(&scenario, None), [], "nobody waits for job 3, and job 4 is cancelled");
 }
 
 #[test]

@@ -199,7 +199,7 @@ impl StateScenario {
 
     /// Lets the state work off ends of parents, and sweeps of batches.
     pub(super) fn work_off(&mut self) {
-        while self.state.graph.has_ended() || self.state.batches.is_sweeping() {
+        while self.state.graph.has_ended() || self.state.batches.has_work() {
             self.apply(Command::Tick);
         }
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use longshore_protocol::messages::work::{NewSettle, Order};
-use longshore_protocol::{Gate, JobOptions, NewJob};
+use longshore_protocol::{Gate, JobOptions, NewBatch, NewJob, ParentEnd};
 
 use super::fairness::sources;
 use super::scenario::*;
@@ -50,6 +50,14 @@ fn with_all_job_data() -> StateScenario {
     };
     let result = Bytes::from_static(b"forty-two");
     scenario.settle(link, token, &NewSettle::Complete { result: Some(result) });
+    // A batch that holds a member which its queue does not keep.
+    scenario.enqueue(producer, &[plain(51).batch(NewBatch::Open)]);
+    let keep_nothing = JobOptions { keep_ms: Some(0), ..JobOptions::default() };
+    let member = NewJob { path: path("/jobs/batch"), ..with(52, keep_nothing).in_batch(id(51)) };
+    scenario.enqueue(producer, &[member, after(53, &[(51, ParentEnd::Success)])]);
+    let (link, delivered) = scenario.worker("e", "/jobs/batch", 1);
+    scenario.complete(link, delivered[0].token);
+    assert_eq!(scenario.counts_of("/jobs/batch").completed, 1);
     scenario
 }
 

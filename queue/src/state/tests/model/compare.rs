@@ -123,6 +123,7 @@ impl Harness {
             headers: None,
             result: None,
             options: None,
+            after: Vec::new(),
         }
     }
 
