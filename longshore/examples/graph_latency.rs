@@ -157,7 +157,8 @@ impl Probe {
         let [half, most, last] =
             [500, 990, 1_000].map(|part| at(part).copied().unwrap_or_default());
         println!(
-            "{name:<38} {lasted:>6.1?}  {:>6} jobs  p50 {half:>8.1?}  p99 {most:>8.1?}  max {last:>8.1?}",
+            "{name:<38} {lasted:>6.1?}  {:>6} jobs  p50 {half:>8.1?}  p99 {most:>8.1?}  max \
+             {last:>8.1?}",
             all.len()
         );
         Ok(())

@@ -404,7 +404,8 @@ fn fill(
         }
         info.result = view.result.map(|at| read(reader, at)).transpose()?;
     } else if parents {
-        info.after = unless_left_out(read_parents(reader, head), for_waiter)?.unwrap_or_default();
+        // One damaged entry, which is logged, does not hide the other jobs of a listing.
+        info.after = read_parents(reader, head).unwrap_or_default();
     }
     for (attempt, at) in info.attempts.iter_mut().zip(view.attempt_errors) {
         attempt.error = at.map(|at| read_error(reader, at)).transpose()?;

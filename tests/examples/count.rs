@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 const BYTES: usize = 256;
 /// Jobs per enqueue batch, paths per request, and paths below one parent.
 const BATCH: u64 = 1_000;
-/// Paths per request to resolve. A replica reads the clock after each 64 paths to end its slice, and
-/// valgrind is so slow that a larger request has as many slices as the machine's load leaves.
+/// Paths per request to resolve. A replica reads the clock after each 64 paths to end its slice,
+/// and valgrind is so slow that a larger request has as many slices as the machine's load leaves.
 const RESOLVED: u64 = 64;
 /// Jobs that a worker runs at once, and further jobs that it holds.
 const CONCURRENCY: usize = 64;
