@@ -112,7 +112,9 @@ impl Model {
             let is_same = known.info.schedule == schedule && known.bytes == contents;
             let is_over = !known.info.paused && known.info.next.is_none();
             match (version, before) {
-                _ if is_same && !is_over => return Ok(ScheduleOutcome::Unchanged),
+                _ if is_same && (!is_over || next.is_none()) => {
+                    return Ok(ScheduleOutcome::Unchanged);
+                }
                 _ if is_same => {}
                 (Some(version), Some(before)) if version < before => {
                     return Ok(ScheduleOutcome::Older(before));
