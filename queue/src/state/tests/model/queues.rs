@@ -228,8 +228,14 @@ impl Model {
             cost: dead.cost,
             ..JobKeys::default()
         };
+        let holds = self.holds.clone();
         self.create(entry, record, &path, Some(id), keys, to);
-        if let Some(number) = self.find(new).filter(|&new| had_turn && self.jobs[new].is_open()) {
+        let created = self.find(new).filter(|&new| self.jobs[new].is_open());
+        if created.is_none() {
+            // It ended at once, and took no key: a hold whose time is over stays until a tick.
+            self.holds = holds;
+        }
+        if let Some(number) = created.filter(|_| had_turn) {
             let job = &mut self.jobs[number];
             (job.has_turn, job.keeps_turn) = (true, true);
             if job.phase == Phase::Blocked {
