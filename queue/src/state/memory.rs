@@ -64,7 +64,7 @@ impl State {
             + self.orders.bytes()
             + self.shares.table.len() as u64 * SHARE_BYTES
             + self.limits.keys.len() as u64 * LIMIT_KEY_BYTES
-            + self.schedules.len() * SCHEDULE_BYTES;
+            + self.schedules.templates.table.len() as u64 * SCHEDULE_BYTES;
         bytes as u64 + items + keys + self.sessions.answer_bytes
     }
 }

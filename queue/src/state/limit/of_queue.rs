@@ -140,13 +140,21 @@ impl State {
     /// Lets queues leave the lines of shared limits, one after another, and serves their groups.
     #[inline]
     pub(in crate::state) fn serve_lines(&mut self, out: &mut Outcomes) {
-        if !self.limits.lines.is_empty() && self.dispatch.credits > 0 && self.delivery_budget > 0 {
-            let limits: Vec<u32> = self.limits.lines.iter().copied().collect();
-            limits.into_iter().for_each(|limit| self.serve_line(limit, out));
+        if !self.limits.lines.is_empty() {
+            // A queue that leaves a line may take units of a second limit, for which the first of
+            // another line has to wait now, too: that one moves to the second limit's line.
+            while self.serve_each_line(out) {}
         }
     }
 
-    fn serve_line(&mut self, limit: u32, out: &mut Outcomes) {
+    /// Serves each line once; returns whether a queue has left one.
+    fn serve_each_line(&mut self, out: &mut Outcomes) -> bool {
+        let limits: Vec<u32> = self.limits.lines.iter().copied().collect();
+        limits.into_iter().fold(false, |has_left, limit| self.serve_line(limit, out) || has_left)
+    }
+
+    fn serve_line(&mut self, limit: u32, out: &mut Outcomes) -> bool {
+        let mut has_left = false;
         while self.dispatch.credits > 0 && self.delivery_budget > 0 {
             let first = self.limits.entries.get(&limit).and_then(|entry| entry.line.front());
             let Some(&queue) = first else { break };
@@ -169,7 +177,9 @@ impl State {
             self.limits.opened = Some((limit, queue));
             self.serve_queue(queue, out);
             self.limits.opened = None;
+            has_left = true;
         }
+        has_left
     }
 
     /// The limit that holds the queue back.

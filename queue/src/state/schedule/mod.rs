@@ -34,7 +34,8 @@ use crate::outcome::{Outcomes, RecordRef, Reply};
 /// command may contain. So no such job has the place of another one.
 pub(super) const OCCURRENCE_AT: u32 = 1 << 31;
 
-/// What a schedule counts as in memory: its entries in the tables, its texts, its template.
+/// What a template counts as in memory, and with it the schedule that refers to it: entries in the
+/// tables, texts, options. Jobs may refer to templates of former schedules.
 pub(super) const SCHEDULE_BYTES: u64 = 1_024;
 
 /// A schedule and what has become of it.
@@ -264,6 +265,7 @@ impl State {
         let is_paused = entry.paused;
         self.schedules.templates.release(before);
         if !stays && !is_paused {
+            self.miss_due(number);
             self.schedules.set_next(number, next);
         }
         Ok(ScheduleOutcome::Changed)
@@ -301,12 +303,21 @@ impl State {
                 ScheduleOutcome::Unchanged
             }
             Some(number) => {
+                self.miss_due(number);
                 self.schedules.table[number].paused = paused;
                 self.schedules.set_next(number, next.filter(|_| !paused));
                 ScheduleOutcome::Changed
             }
         };
         out.replies.push((link, Reply::ScheduleSet { request, result: Ok(outcome) }));
+    }
+
+    /// Counts the next occurrence as missed if it is due and only waits to fire: it will not.
+    fn miss_due(&mut self, number: u32) {
+        let entry = &mut self.schedules.table[number];
+        if entry.next.is_some_and(|next| next.due_at <= self.now.wall_ms) {
+            entry.missed = entry.missed.saturating_add(1);
+        }
     }
 
     /// Enqueues a job of a schedule at once.

@@ -208,6 +208,8 @@ fn a_deploy_moves_no_occurrence_unless_its_times_change() {
     let slower = Schedule { timing, ..schedule("a", Overlap::Allow) };
     put(&mut scenario, &slower, &plain(900)).expect("a schedule");
     assert_eq!(next(&scenario), at(scenario.now.wall_ms));
+    let missed = scenario.state.schedule("a").map(|known| known.missed);
+    assert_eq!(missed, Some(1), "the occurrence that was due gets no job");
 }
 
 #[test]

@@ -21,6 +21,13 @@ pub(super) struct KnownSchedule {
     jobs: Vec<JobId>,
 }
 
+impl KnownSchedule {
+    /// An occurrence that is due, and waits only to fire, will not.
+    fn miss_due(&mut self, now: u64) {
+        self.info.missed += u64::from(self.info.next.is_some_and(|next| next.due_at <= now));
+    }
+}
+
 /// The template of a job, and the name of its schedule.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct MadeBy {
@@ -31,6 +38,7 @@ pub(super) struct MadeBy {
 
 impl Model {
     pub(super) fn apply_to_schedules(&mut self, command: &Command, to: &mut Expected<'_>) {
+        let now = self.now.wall_ms;
         let mut reply = |link: &LinkId, reply: Reply| to.replies.push((*link, reply));
         match command {
             Command::PutSchedule { link, request, next, entry, schedule } => {
@@ -52,6 +60,7 @@ impl Model {
                     None => ScheduleOutcome::Unknown,
                     Some(known) if known.info.paused == *paused => ScheduleOutcome::Unchanged,
                     Some(known) => {
+                        known.miss_due(now);
                         known.info.paused = *paused;
                         known.info.next = if *paused { None } else { *next };
                         ScheduleOutcome::Changed
@@ -147,9 +156,11 @@ impl Model {
             self.schedules.push(KnownSchedule { info, bytes: contents, at, jobs: Vec::new() });
             return Ok(ScheduleOutcome::Added);
         };
+        let now = self.now.wall_ms;
         let known = &mut self.schedules[known];
         let is_over = known.info.next.is_none();
         if (!known.info.schedule.has_timing_of(&schedule) || is_over) && !known.info.paused {
+            known.miss_due(now);
             known.info.next = next;
         }
         known.info.payload_len = entry.payload.len() as u64;
