@@ -40,6 +40,8 @@ pub(crate) struct Pushed<T> {
     pub(crate) tag: Option<T>,
     /// The job's index in the batch.
     pub(crate) index: usize,
+    /// The batch was open before, and still is: there is no new action, and no earlier deadline.
+    pub(crate) joined: bool,
 }
 
 /// Why a job was not added.

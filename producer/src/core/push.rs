@@ -103,7 +103,7 @@ impl<T: Default + Clone> Core<T> {
             }
             self.tick(now);
         }
-        Ok(Pushed { tag, index })
+        Ok(Pushed { tag, index, joined: !opened && !full })
     }
 
     /// Makes one atomic batch of `jobs`; their indices are their indices.

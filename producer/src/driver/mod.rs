@@ -167,7 +167,14 @@ impl Driver {
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, PushError> {
         check_name(&self.options.name).map_err(|error| PushError::Never(error.into()))?;
-        self.step(|state, now| state.core.push(now, stream.id, index, job, want_tag))
+        let mut state = self.state.lock();
+        let pushed = state.core.push(self.started.elapsed(), stream.id, index, job, want_tag);
+        // Most jobs only join an open batch. The next deadline is found in all open batches of all
+        // streams: that is for each batch, not for each job.
+        if !pushed.as_ref().is_ok_and(|pushed| pushed.joined) {
+            self.act(&mut state);
+        }
+        pushed
     }
 
     /// Like [`push`](Driver::push), and has waited since `since`: a path that was found to have no

@@ -204,9 +204,14 @@ impl Scenario {
     }
 
     fn try_push(&mut self, job: &NewJob) -> Result<(), PushError> {
-        let result = self.core.push(self.now, self.stream, 0, job, false).map(|_| ());
+        let before = self.core.next_deadline();
+        let pushed = self.core.push(self.now, self.stream, 0, job, false);
+        if pushed.as_ref().is_ok_and(|pushed| pushed.joined) {
+            assert!(self.core.next_deadline() >= before, "the driver does not look at it");
+            assert!(self.core.poll_action().is_none(), "the driver does not take any");
+        }
         self.drain();
-        result
+        pushed.map(|_| ())
     }
 
     fn request_route(&mut self) -> RouteLookup {
