@@ -13,7 +13,6 @@ use longshore_queue::{Command, Now, PendingAnswer, Poisoned, QueueSet, SpaceLeve
 use tracing::debug;
 
 use super::Owner;
-use super::schedules::preview;
 use crate::audited;
 use crate::cold::{ColdAnswer, LoadedAnswer};
 use crate::completion_waiters::{LookupOutcome, TooManyWaiters};
@@ -114,14 +113,12 @@ impl Owner {
                 let job = JobId::new_v7(now.wall_ms, rand::random());
                 Command::RunSchedule { link, request: id, name, job }
             }
-            // A function of the request alone.
             Request::PreviewSchedule { count, .. } if count as usize > OCCURRENCES_MAX => {
                 self.answer(link, id, Err(RequestError::OverLimit));
                 return Ok(());
             }
             Request::PreviewSchedule { schedule, created_at, after, count } => {
-                let now = after.unwrap_or(now.wall_ms);
-                let occurrences = preview(&schedule, created_at.unwrap_or(now), now, count);
+                let occurrences = self.preview(&schedule, (created_at, after), count, now);
                 self.answer(link, id, Ok(Answer::Occurrences(occurrences)));
                 return Ok(());
             }

@@ -103,6 +103,12 @@ impl Owner {
         if self.homes.other_home(&schedule.path).is_some() {
             return Err(ScheduleOutcome::Refused(Refusal::NotHome));
         }
+        // An older deploy learns of the newer one, whatever has become of its own times.
+        let version = known.and_then(|known| known.schedule.version);
+        if let Some(version) = version.filter(|&known| schedule.version.is_some_and(|v| v < known))
+        {
+            return Err(ScheduleOutcome::Older(version));
+        }
         if schedule.missed == Missed::All && schedule.overlap != Overlap::Allow {
             let reason = "all missed occurrences get jobs only if these may overlap: allow it, or \
                           catch up with the latest one";
@@ -111,7 +117,7 @@ impl Owner {
         let created_at = known.map_or(now.wall_ms, |known| known.created_at);
         let may_be_over = known.is_some_and(|known| known.schedule.has_timing_of(schedule));
         let next = Times::of(schedule, created_at).and_then(|times| {
-            let next = times.next_after(now.wall_ms);
+            let next = times.next_after(after_last(known, now));
             if next.is_none() && !may_be_over { Err(InvalidTiming::Never) } else { Ok(next) }
         });
         let next = next.map_err(|why| ScheduleOutcome::Invalid(why.to_string()))?;
@@ -133,7 +139,7 @@ impl Owner {
         self.run_schedules(now)?;
         let known = self.store.state().schedule(&name).filter(|known| known.paused && !paused);
         let next = match known.as_ref().map(|k| Times::of(&k.schedule, k.created_at)).transpose() {
-            Ok(times) => times.and_then(|times| times.next_after(now.wall_ms)),
+            Ok(times) => times.and_then(|times| times.next_after(after_last(known.as_ref(), now))),
             Err(why) => {
                 let outcome = ScheduleOutcome::Invalid(why.to_string());
                 self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
@@ -143,6 +149,13 @@ impl Owner {
         let command = Command::PauseSchedule { link, request, name, paused, next };
         self.store.submit(now, command).map(drop)
     }
+}
+
+/// From when on a schedule has occurrences: not before its last one, though the clock may have been
+/// set back.
+fn after_last(known: Option<&ScheduleInfo>, now: Now) -> u64 {
+    let last_at = known.and_then(|known| known.last_at);
+    now.wall_ms.max(last_at.unwrap_or(0))
 }
 
 /// What becomes of an occurrence that has come due; `log` gets why its times cannot be read, if so.
@@ -160,15 +173,30 @@ fn occurrence(due: &DueSchedule<'_>, now: Now, log: impl FnOnce(&InvalidTiming))
     Occurrence { schedule: number, due_at, run, missed, next }
 }
 
-/// The times of a schedule that need not exist.
-pub(super) fn preview(schedule: &Schedule, created_at: u64, after: u64, count: u32) -> Occurrences {
-    let times = match Times::of(schedule, created_at) {
-        Ok(times) => times,
-        Err(why) => return Occurrences::Invalid(why.to_string()),
-    };
-    let next = std::iter::successors(times.after(after), |&at| times.after(at));
-    match next.take(count as usize).collect::<Vec<u64>>() {
-        none if none.is_empty() => Occurrences::Invalid(InvalidTiming::Never.to_string()),
-        next => Occurrences::Times(next),
+impl Owner {
+    /// The next times of a schedule. Without `created_at` and `after`, those of the known one if it
+    /// has the same times, and none if that is over; or those of a new one.
+    pub(super) fn preview(
+        &self,
+        schedule: &Schedule,
+        (created_at, after): (Option<u64>, Option<u64>),
+        count: u32,
+        now: Now,
+    ) -> Occurrences {
+        let known = self.store.state().schedule(&schedule.name);
+        let known = known.filter(|known| known.schedule.has_timing_of(schedule));
+        let after = after.unwrap_or(now.wall_ms);
+        let created_at = created_at.or(known.as_ref().map(|known| known.created_at));
+        let times = match Times::of(schedule, created_at.unwrap_or(after)) {
+            Ok(times) => times,
+            Err(why) => return Occurrences::Invalid(why.to_string()),
+        };
+        let next = std::iter::successors(times.after(after), |&at| times.after(at));
+        match next.take(count as usize).collect::<Vec<u64>>() {
+            none if none.is_empty() && known.is_none() => {
+                Occurrences::Invalid(InvalidTiming::Never.to_string())
+            }
+            next => Occurrences::Times(next),
+        }
     }
 }

@@ -98,6 +98,7 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
     }
     let mut lines = Vec::new();
     let mut rows = Vec::new();
+    let mut is_older = false;
     for (schedule, next) in set {
         let (outcome, publisher) = match dry_run {
             true => expected(schedule, &context).await?,
@@ -110,15 +111,19 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
         };
         let name = schedule.name();
         let at = publisher.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-        let first = next.first().copied().map(show_timestamp).unwrap_or_default();
+        let first = next.first().copied().map_or_else(
+            || "it has no more occurrences".to_owned(),
+            |at| format!("next at {}", show_timestamp(at)),
+        );
         let done = done(&outcome, dry_run);
         lines.push(match &outcome {
             ScheduleOutcome::Older(version) => {
                 format!("{name}  {done}: version {version} is there{at}")
             }
             ScheduleOutcome::Unchanged => format!("{name}  {done}{at}"),
-            _ => format!("{name}  {done}{at}; next at {first}"),
+            _ => format!("{name}  {done}{at}; {first}"),
         });
+        is_older |= matches!(outcome, ScheduleOutcome::Older(_));
         rows.push(json!({
             "name": name, "path": schedule.path().map(ToString::to_string),
             "outcome": outcome_name(&outcome), "publisher": publisher,
@@ -127,7 +132,9 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
     }
     let names: BTreeSet<&str> = schedules.iter().map(NewSchedule::name).collect();
     let mut removed = Vec::new();
-    if let Some(prefix) = &arguments.prune {
+    if let Some(prefix) = arguments.prune.as_ref().filter(|_| is_older) {
+        lines.push(format!("nothing with {prefix} was pruned: a newer deploy was here"));
+    } else if let Some(prefix) = &arguments.prune {
         let gathered = client.schedules().await?;
         let is_old = |known: &&ScheduleInfo| {
             let name = known.schedule.name.as_str();
