@@ -118,12 +118,24 @@ impl Batches {
         }
     }
 
-    /// Begins a sweep over all rows, instead of the one of the batch that may be under way.
+    /// Begins a sweep over all rows, instead of the one of the batch that may be under way. Most
+    /// members follow their batch.
     fn sweep(&mut self, number: u32, sweep: Sweep) {
+        let row = self.table[number].job;
+        if !self.is_sweeping() && row != NONE {
+            self.next_row = row;
+        }
         if let Some((_, start)) = self.table[number].sweep.replace((sweep, self.next_row)) {
             self.sweeping.remove(&(start, number));
         }
         self.sweeping.insert((self.next_row, number));
+    }
+
+    fn end_sweep(&mut self, number: u32) {
+        if let Some((_, start)) = self.table[number].sweep.take() {
+            self.sweeping.remove(&(start, number));
+            self.change(number);
+        }
     }
 
     /// Indexes the sweeps of a snapshot.
@@ -410,9 +422,7 @@ impl State {
                     self.batches.sweeping.range((next, 0)..=(next, NONE)).next()
             {
                 left -= 1;
-                self.batches.sweeping.remove(&(next, number));
-                self.batches.table[number].sweep = None;
-                self.batches.change(number);
+                self.batches.end_sweep(number);
             }
         }
     }
@@ -427,6 +437,15 @@ impl State {
                 self.revive_job(slot, 0, out);
             }
             _ => return false,
+        }
+        // A batch that was removed is gone with its last member.
+        let is_done = self.batches.table.get(number).is_some_and(|batch| match batch.sweep {
+            Some((Sweep::Cancel, _)) => batch.info.open == 0,
+            Some((Sweep::Revive, _)) => batch.info.dead == 0,
+            None => false,
+        });
+        if is_done {
+            self.batches.end_sweep(number);
         }
         true
     }

@@ -67,9 +67,10 @@ impl Orders {
     /// The number of a queue's key, which is added if missing. An entry decodes only with a key of
     /// 1 to 80 bytes.
     pub(super) fn number_of(&mut self, queue: u32, text: &str) -> u32 {
-        let Some(text) = KeyText::new(text) else { return NONE };
-        let known = self.table.find(queue, text.bytes());
-        known.unwrap_or_else(|| self.table.insert(OrderKey::new(queue, text)))
+        if let Some(known) = self.table.find(queue, text.as_bytes()) {
+            return known;
+        }
+        KeyText::new(text).map_or(NONE, |text| self.table.insert(OrderKey::new(queue, text)))
     }
 
     pub(super) fn bytes(&self) -> u64 {

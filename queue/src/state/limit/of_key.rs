@@ -108,10 +108,11 @@ impl State {
     /// The number of a queue's limit key, which is added if missing. An entry decodes only with a
     /// key of 1 to 80 bytes.
     pub(in crate::state) fn limit_key_number(&mut self, queue: u32, text: &str) -> u32 {
-        let Some(text) = KeyText::new(text) else { return NONE };
         let keys = &mut self.limits.keys;
-        let known = keys.find(queue, text.bytes());
-        known.unwrap_or_else(|| keys.insert(LimitKey::new(queue, text)))
+        if let Some(known) = keys.find(queue, text.as_bytes()) {
+            return known;
+        }
+        KeyText::new(text).map_or(NONE, |text| keys.insert(LimitKey::new(queue, text)))
     }
 
     fn first_waiting(&self, key: u32) -> Option<(Rank, u32)> {

@@ -150,7 +150,11 @@ impl State {
     /// Serves each line once; returns whether a queue has left one.
     fn serve_each_line(&mut self, out: &mut Outcomes) -> bool {
         let limits: Vec<u32> = self.limits.lines.iter().copied().collect();
-        limits.into_iter().fold(false, |has_left, limit| self.serve_line(limit, out) || has_left)
+        let mut has_left = false;
+        for limit in limits {
+            has_left |= self.serve_line(limit, out);
+        }
+        has_left
     }
 
     fn serve_line(&mut self, limit: u32, out: &mut Outcomes) -> bool {

@@ -320,24 +320,39 @@ fn a_member_is_replaced_by_one_that_is_gone_at_once() {
     assert_eq!(scenario.state.batches.bytes(), 0);
 }
 
-/// Whoever cancels a batch after reviving it wants its members cancelled.
+/// Whoever cancels a batch after reviving it wants its members cancelled, those that were revived
+/// meanwhile and those that were not.
 #[test]
 fn a_cancelled_batch_revives_no_members() {
-    let mut scenario = StateScenario::with_rules(small_steps());
-    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
-    let producer = scenario.link("producer");
-    let mut batch = vec![plain(1).batch(NewBatch::Closed)];
-    batch.extend((2..=20).map(|number| plain(number).in_batch(id(1))));
-    scenario.enqueue_atomic(producer, &batch);
-    for _ in 2..=20 {
-        let token = scenario.credit(worker, 1, 1)[0].token;
-        scenario.settle(worker, token, &NewSettle::Bury(error("no luck")));
+    for ticks_between in [0, 1] {
+        let mut scenario = StateScenario::with_rules(small_steps());
+        let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+        let producer = scenario.link("producer");
+        let mut batch = vec![plain(1).batch(NewBatch::Closed)];
+        batch.extend((2..=20).map(|number| plain(number).in_batch(id(1))));
+        scenario.enqueue_atomic(producer, &batch);
+        for _ in 2..=20 {
+            let token = scenario.credit(worker, 1, 1)[0].token;
+            scenario.settle(worker, token, &NewSettle::Bury(error("no luck")));
+        }
+        scenario.act(Action::Revive, Selection::Ids(vec![id(1)]));
+        (0..ticks_between).for_each(|_| drop(scenario.apply(Command::Tick)));
+        scenario.act_on(Action::Cancel, &[1]);
+        assert_eq!(scenario.counts().ready, 0, "{ticks_between}");
+        assert_eq!(scenario.counts().blocked, 0, "{ticks_between}");
     }
-    scenario.act(Action::Revive, Selection::Ids(vec![id(1)]));
-    scenario.apply(Command::Tick);
-    scenario.act_on(Action::Cancel, &[1]);
+}
+
+/// A sweep goes on for the members of a batch that is gone, and ends with the last one.
+#[test]
+fn a_cancelled_batch_that_nobody_keeps_cancels_its_members() {
+    let rules = Rules { keep_ms: 0, ..small_steps() };
+    let mut scenario = StateScenario::with_rules(rules);
+    let producer = scenario.link("producer");
+    scenario.enqueue(producer, &[plain(1).batch(NewBatch::Open)]);
+    scenario.enqueue(producer, &[plain(2).in_batch(id(1)), plain(3).in_batch(id(1))]);
+    assert_eq!(scenario.act_on(Action::Cancel, &[1]), 1);
     assert_eq!(scenario.counts().ready, 0);
-    assert_eq!(scenario.counts().blocked, 0);
 }
 
 /// A sweep reaches all rows, though there are more meanwhile.
