@@ -45,6 +45,12 @@ struct LinkRefusals {
     wait: Duration,
 }
 
+impl LinkRefusals {
+    fn is_over(&self, now: Instant) -> bool {
+        self.batches.is_empty() && now >= self.not_before + FORGOTTEN_AFTER
+    }
+}
+
 impl DelayedRefusals {
     /// The refusal of the link's last waiting batch. Batches behind it have to wait too, and get
     /// the same refusal: they would be out of order.
@@ -56,7 +62,7 @@ impl DelayedRefusals {
     pub(crate) fn push(&mut self, now: Instant, batch: RefusedBatch) {
         let fresh = || LinkRefusals { batches: Vec::new(), not_before: now, wait: FIRST_WAIT };
         let link_refusals = self.links.entry(batch.link).or_insert_with(fresh);
-        if link_refusals.batches.is_empty() && now >= link_refusals.not_before + FORGOTTEN_AFTER {
+        if link_refusals.is_over(now) {
             *link_refusals = fresh();
         }
         link_refusals.batches.push(batch);
@@ -69,6 +75,8 @@ impl DelayedRefusals {
 
     /// Moves the batches to refuse by now into `out`.
     pub(crate) fn take_due(&mut self, now: Instant, out: &mut Vec<RefusedBatch>) {
+        // Each round of the owner looks at all that are left.
+        self.links.retain(|_, link_refusals| !link_refusals.is_over(now));
         for link_refusals in self.links.values_mut() {
             let is_time =
                 now >= link_refusals.not_before || link_refusals.batches.len() >= BATCHES_MAX;
@@ -137,6 +145,9 @@ mod tests {
         assert_eq!(take_due(&mut refusals, now), [batch(LINK, 20)], "that was a while ago");
         refusals.push(now, batch(LINK, 21));
         assert_eq!(refusals.next(), Some(now + FIRST_WAIT));
+        take_due(&mut refusals, now + FIRST_WAIT);
+        take_due(&mut refusals, now + Duration::from_secs(11));
+        assert!(refusals.links.is_empty(), "a link costs nothing once it is forgotten");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub(crate) struct Credits {
     expected: u32,
     /// Ordered by id: the result must not depend on a hash.
     accounts: BTreeMap<SubscriptionKey, Account>,
+    /// Publishers that are alive: each step asks for it once per account, or more often.
+    alive: u32,
     /// The number of grants so far.
     grants: u64,
 }
@@ -125,8 +127,8 @@ impl Credits {
     /// `bound` limits all subscriptions together.
     pub(crate) fn new(bound: u32, subscriptions: Vec<SubscriptionBound>) -> Credits {
         let accounts = BTreeMap::new();
-        let (stopped, quiet, expected, grants) = (false, false, 0, 0);
-        Credits { bound, subscriptions, stopped, quiet, expected, accounts, grants }
+        let (stopped, quiet, expected, alive, grants) = (false, false, 0, 0, 0);
+        Credits { bound, subscriptions, stopped, quiet, expected, accounts, alive, grants }
     }
 
     /// The credits and jobs held of a publisher.
@@ -158,6 +160,7 @@ impl Credits {
             let account = self.accounts.entry(key).or_default();
             *account = account.for_new_link(true);
         }
+        self.alive = self.count_alive();
         for key in self.keys_at(id) {
             let share = self.share(key.subscription);
             if let Some(account) = self.accounts.get_mut(&key) {
@@ -173,6 +176,7 @@ impl Credits {
         for (_, account) in self.accounts.range_mut(keys_of(id)) {
             *account = account.for_new_link(false);
         }
+        self.alive = self.count_alive();
         self.distribute(None, messages);
     }
 
@@ -180,6 +184,7 @@ impl Credits {
     pub(crate) fn forget(&mut self, id: &PublisherId) {
         if self.of_publisher(id).1 == 0 {
             self.accounts.retain(|key, _| key.publisher != *id);
+            self.alive = self.count_alive();
         }
     }
 
@@ -292,7 +297,7 @@ impl Credits {
         self.subscriptions.get(subscription as usize).map_or(0, |one| one.most)
     }
 
-    fn alive_publishers(&self) -> u32 {
+    fn count_alive(&self) -> u32 {
         let alive = self.accounts.values().filter(|account| account.alive).count();
         (alive / self.subscriptions.len().max(1)) as u32
     }
@@ -304,7 +309,7 @@ impl Credits {
         let Some(own) = own.filter(|own| own.most > 0) else { return 0 };
         let part = u64::from(self.bound) * u64::from(own.weight) / all.max(1);
         let part = u32::try_from(part).unwrap_or(u32::MAX).min(own.most);
-        (part / self.alive_publishers().saturating_add(self.expected).max(1)).max(1)
+        (part / self.alive.saturating_add(self.expected).max(1)).max(1)
     }
 
     fn idle_reserve(&self, subscription: u32) -> u32 {
@@ -314,7 +319,7 @@ impl Credits {
 
     /// The most of a bound that one publisher may have unused: beside others never all of it.
     fn most_unused(&self, bound: u32) -> u32 {
-        match self.alive_publishers() + self.expected {
+        match self.alive + self.expected {
             0 | 1 => bound,
             _ => bound.saturating_sub(1).max(bound.min(1)),
         }
