@@ -59,16 +59,13 @@ impl<T: Default + Clone> Core<T> {
             return Err(PushError::Full);
         }
         let known = stream.generation == self.routing.generation;
+        let at_home = job.has_keys();
         let route_id = match &stream.last {
-            _ if job.has_keys() => {
-                self.routing.route_of(&job.path, true).ok_or(PushError::NoRoute)?
-            }
-            Some((path, route)) if known && *path == job.path => *route,
+            Some((path, home, route)) if known && *home == at_home && *path == job.path => *route,
             _ => {
-                let entry = self.routing.paths.get(&job.path);
-                let route = entry.and_then(|entry| entry.route).ok_or(PushError::NoRoute)?;
+                let route = self.routing.route_of(&job.path, at_home).ok_or(PushError::NoRoute)?;
                 stream.generation = self.routing.generation;
-                stream.last = Some((job.path.clone(), route));
+                stream.last = Some((job.path.clone(), at_home, route));
                 route
             }
         };

@@ -97,7 +97,7 @@ pub(super) struct Routing<T> {
     pub(super) to_resolve: BTreeSet<Path>,
     /// A resolve request is in progress.
     pub(super) resolving: bool,
-    /// Increases when a path's route changes.
+    /// Increases when a path's route, or the one to its home, changes.
     pub(super) generation: u64,
     next_route: u32,
 }
@@ -167,6 +167,7 @@ impl<T> Routing<T> {
         let Some(entry) = self.paths.get_mut(path) else { return };
         if entry.home != home {
             replace_route(&mut self.routes, &mut entry.home, home);
+            self.generation += 1;
         }
     }
 

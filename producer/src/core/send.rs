@@ -30,6 +30,12 @@ impl<T: Default + Clone> Core<T> {
                 .any(|id| self.may_send_to(route, id, stream, stream_id, load))
     }
 
+    /// Whether a publisher accepts batches at all: under load none does most of the time, and no
+    /// open batch has to be looked at.
+    pub(super) fn has_accepting_peer(&self) -> bool {
+        self.peers.values().any(|peer| peer.accepts_batches())
+    }
+
     /// The candidates for a new batch of the route: its own publishers or, while all of these fail,
     /// also those of the default above.
     pub(super) fn candidates<'a>(&self, route: &'a Route<T>) -> &'a [PublisherId] {
@@ -105,6 +111,9 @@ impl<T: Default + Clone> Core<T> {
     /// Seals open batches that should not wait for more jobs. True if there was one.
     pub(super) fn seal_partial(&mut self, now: Time) -> bool {
         let mut sealed = false;
+        if !self.has_accepting_peer() {
+            return false;
+        }
         let open: Vec<(StreamId, RouteId)> = (self.streams.iter())
             .flat_map(|(stream, l)| l.open.keys().map(|route| (*stream, *route)))
             .collect();

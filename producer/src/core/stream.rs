@@ -44,8 +44,9 @@ pub(super) struct StreamState<T> {
     pub(super) flush: bool,
     /// No more jobs are added; the stream ends once everything is answered.
     pub(super) closed: bool,
-    /// The route of the last job, so that a run of jobs for one path costs one lookup.
-    pub(super) last: Option<(Path, RouteId)>,
+    /// The last job's path, whether its keys need the home, and its route, so that a run of such
+    /// jobs costs one lookup.
+    pub(super) last: Option<(Path, bool, RouteId)>,
     /// The routing generation of `last`.
     pub(super) generation: u64,
 }

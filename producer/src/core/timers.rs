@@ -37,7 +37,9 @@ impl<T: Default + Clone> Core<T> {
         if let Some(floor) = self.deadline_floor {
             next = next.min(floor);
         }
-        for (id, stream) in &self.streams {
+        let has_accepting_peer = self.has_accepting_peer();
+        let streams = self.streams.iter().filter(|_| has_accepting_peer);
+        for (id, stream) in streams {
             for (route, open) in &stream.open {
                 if self.has_taker(*route, stream, *id) {
                     next = next.min(open.opened_at + stream.limits.linger);
