@@ -190,21 +190,19 @@ impl Drawing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use longshore::{BatchInfo, JobState, Parent};
+    use longshore::{BatchInfo, JobState, Parent, Path};
 
     use super::*;
-    use crate::commands::waiting_reasons::test_job;
 
     fn job(number: u8, after: &[(u8, ParentEnd)], batch: Option<u8>) -> JobInfo {
         let id = |number: u8| JobId([number; 16]);
         let parent = |&(job, when): &(u8, ParentEnd)| Parent { job: id(job), when };
+        let path = Path::new("/jobs/a").unwrap();
         JobInfo {
-            id: id(number),
             after: after.iter().map(parent).collect(),
             member_of: batch.map(id),
             enqueued_at: number.into(),
-            state: JobState::Blocked,
-            ..test_job()
+            ..JobInfo::new(id(number), path, JobState::Blocked)
         }
     }
 

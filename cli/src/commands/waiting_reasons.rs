@@ -340,53 +340,17 @@ pub(super) async fn keep_reporting(
     }
 }
 
-/// A job of `/jobs/a`.
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "it is for tests")]
-pub(super) fn test_job() -> JobInfo {
-    JobInfo {
-        id: longshore::new_id(),
-        path: longshore::Path::new("/jobs/a").unwrap(),
-        state: JobState::Ready,
-        retrying: false,
-        priority: 0,
-        attempt: 1,
-        max_attempts: 3,
-        deliveries: 1,
-        lease_ms: 0,
-        run_timeout_ms: 0,
-        enqueued_at: 0,
-        due_at: None,
-        expires_at: None,
-        delivered_at: None,
-        ended_at: None,
-        token: None,
-        worker: None,
-        blocked: None,
-        death: None,
-        error: None,
-        replaces: None,
-        progress: None,
-        attempts: Vec::new(),
-        checkpoints: Vec::new(),
-        payload_len: 0,
-        payload: None,
-        headers: None,
-        result: None,
-        options: None,
-        after: Vec::new(),
-        schedule: None,
-        batch: None,
-        member_of: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use longshore::protocol::messages::work::JobCounts;
     use longshore::{Durability, Path};
 
     use super::*;
+
+    fn test_job() -> JobInfo {
+        let job = JobInfo::new(longshore::new_id(), Path::new("/jobs/a").unwrap(), JobState::Ready);
+        JobInfo { attempt: 1, max_attempts: 3, deliveries: 1, ..job }
+    }
 
     fn status(room: Room, oldest_uncommitted_ms: u64) -> PublisherStatus {
         PublisherStatus {

@@ -152,41 +152,7 @@ impl Scenario {
 }
 
 fn job(id: JobId, state: JobState) -> JobInfo {
-    JobInfo {
-        id,
-        path: Path::root(),
-        state,
-        retrying: false,
-        priority: 0,
-        attempt: 0,
-        max_attempts: 10,
-        deliveries: 0,
-        lease_ms: 30_000,
-        run_timeout_ms: 0,
-        enqueued_at: 1,
-        due_at: None,
-        expires_at: None,
-        delivered_at: None,
-        ended_at: None,
-        token: None,
-        worker: None,
-        blocked: None,
-        death: None,
-        error: None,
-        replaces: None,
-        progress: None,
-        attempts: Vec::new(),
-        checkpoints: Vec::new(),
-        payload_len: 1,
-        payload: None,
-        headers: None,
-        result: None,
-        options: None,
-        after: Vec::new(),
-        schedule: None,
-        batch: None,
-        member_of: None,
-    }
+    JobInfo::new(id, Path::root(), state)
 }
 
 proptest! {

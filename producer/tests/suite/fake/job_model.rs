@@ -15,41 +15,8 @@ use rand::{RngExt, SeedableRng};
 
 /// A job whose `priority` is the index of its last change.
 pub fn job(id: JobId, state: JobState, index: u64) -> JobInfo {
-    JobInfo {
-        id,
-        path: Path::new("/jobs").expect("a path"),
-        state,
-        retrying: false,
-        priority: index as i32,
-        attempt: 0,
-        max_attempts: 10,
-        deliveries: 0,
-        lease_ms: 30_000,
-        run_timeout_ms: 0,
-        enqueued_at: 1,
-        due_at: None,
-        expires_at: None,
-        delivered_at: None,
-        ended_at: None,
-        token: None,
-        worker: None,
-        blocked: None,
-        death: None,
-        error: None,
-        replaces: None,
-        progress: None,
-        attempts: Vec::new(),
-        checkpoints: Vec::new(),
-        payload_len: 1,
-        payload: None,
-        headers: None,
-        result: None,
-        options: None,
-        after: Vec::new(),
-        schedule: None,
-        batch: None,
-        member_of: None,
-    }
+    let path = Path::new("/jobs").expect("a path");
+    JobInfo { priority: index as i32, ..JobInfo::new(id, path, state) }
 }
 
 #[derive(Clone)]

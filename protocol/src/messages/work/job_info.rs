@@ -201,6 +201,48 @@ fields! {
     }
 }
 
+impl JobInfo {
+    /// A plain job of which nothing else is known, such as tests of programs need: never delivered,
+    /// enqueued in 1970, with an empty payload.
+    pub fn new(id: JobId, path: Path, state: JobState) -> JobInfo {
+        JobInfo {
+            id,
+            path,
+            state,
+            retrying: false,
+            priority: 0,
+            attempt: 0,
+            max_attempts: 1,
+            deliveries: 0,
+            lease_ms: 0,
+            run_timeout_ms: 0,
+            enqueued_at: 0,
+            due_at: None,
+            expires_at: None,
+            delivered_at: None,
+            ended_at: None,
+            token: None,
+            worker: None,
+            blocked: None,
+            death: None,
+            error: None,
+            replaces: None,
+            progress: None,
+            attempts: Vec::new(),
+            checkpoints: Vec::new(),
+            payload_len: 0,
+            payload: None,
+            headers: None,
+            result: None,
+            options: None,
+            schedule: None,
+            batch: None,
+            member_of: None,
+            after: Vec::new(),
+        }
+    }
+}
+
 fn optional_key(r: &mut Reader) -> Result<Option<String>, WireError> {
     if r.bool()? { key(r, "limit key").map(Some) } else { Ok(None) }
 }
