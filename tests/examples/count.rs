@@ -9,8 +9,8 @@ use longshore::prelude::*;
 use longshore::protocol::{Epoch, PublisherId, PublisherInfo};
 use longshore::values::{SubscribeOptions, Subscriber, Updates, ValuePublisher};
 use longshore::{
-    CheckedTerms, Durability, Kinds, Path, PathAnswer, ReadClient, RunError, ShutdownHandle,
-    StatsWatch, Subscription, Value, WorkerReport, WriteClient,
+    CheckedTerms, Durability, Glob, JobLimit, Kinds, LimitScope, Path, PathAnswer, ReadClient,
+    RunError, ShutdownHandle, StatsWatch, Subscription, Value, WorkerReport, WriteClient,
 };
 use longshore_tests::kinds::{Completed, QUEUES, worker_of_all, worker_of_one};
 use tempfile::TempDir;
@@ -26,6 +26,8 @@ const RESOLVED: u64 = 64;
 /// Jobs that a worker runs at once, and further jobs that it holds.
 const CONCURRENCY: usize = 64;
 const PREFETCH: usize = 1_000;
+/// Order keys, and as many limit keys, of jobs that have both.
+const KEYS: u64 = 1_000;
 /// Subscribed values; each round updates all of them.
 const VALUES: u64 = 100;
 
@@ -35,7 +37,8 @@ fn main() -> anyhow::Result<()> {
     let number: u64 = number.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match workload.as_str() {
-        "jobs" => runtime.block_on(jobs(number)),
+        "jobs" => runtime.block_on(jobs(number, 0)),
+        "keyed_jobs" => runtime.block_on(jobs(number, KEYS)),
         "one_kind" => runtime.block_on(kinds(number, worker_of_one)),
         "twenty_kinds" => runtime.block_on(kinds(number, worker_of_all)),
         "values" => runtime.block_on(values(number)),
@@ -45,11 +48,17 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Completes jobs of one queue with a worker that has one handler for all.
-async fn jobs(number: u64) -> anyhow::Result<()> {
-    let (_folder, system) = system_with_jobs(number, &["/jobs/count"]).await?;
+/// Completes jobs of one queue with a worker that has one handler for all. With `keys`, they have
+/// order and limit keys in turn.
+async fn jobs(number: u64, keys: u64) -> anyhow::Result<()> {
+    let (_folder, system) = system_with_jobs(number, &["/jobs/count"], keys).await?;
     let worker = system.worker().durable_subscribe("/jobs/count");
-    let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
+    // Jobs with keys are not prefetched: as many handlers hold them.
+    let (concurrency, prefetch) = match keys {
+        0 => (CONCURRENCY, PREFETCH),
+        _ => (CONCURRENCY + PREFETCH, 0),
+    };
+    let worker = worker.concurrency(concurrency).prefetch(prefetch);
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
     let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
     complete(number, system, tokio::spawn(run), handle, stats).await
@@ -60,7 +69,7 @@ async fn kinds(
     number: u64,
     worker: fn(Worker, Completed) -> Subscription<Identity, Kinds<Completed>>,
 ) -> anyhow::Result<()> {
-    let (_folder, system) = system_with_jobs(number, &QUEUES).await?;
+    let (_folder, system) = system_with_jobs(number, &QUEUES, 0).await?;
     let worker = worker(system.worker(), Completed::default());
     let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
     let (handle, stats) = (worker.shutdown_handle(), worker.stats());
@@ -69,7 +78,11 @@ async fn kinds(
 
 /// A system with these jobs, enqueued in batches, in turn into each of these queues. Their payloads
 /// are the number of the queue.
-async fn system_with_jobs(number: u64, paths: &[&str]) -> anyhow::Result<(TempDir, System)> {
+async fn system_with_jobs(
+    number: u64,
+    paths: &[&str],
+    keys: u64,
+) -> anyhow::Result<(TempDir, System)> {
     let folder = tempfile::tempdir()?;
     let mut options = SystemOptions::new(folder.path());
     // Without syncs: their number depends on the speed of the disk.
@@ -77,9 +90,28 @@ async fn system_with_jobs(number: u64, paths: &[&str]) -> anyhow::Result<(TempDi
     let system = System::start_with(options).await?;
     let paths: Vec<Path> = paths.iter().map(|path| Path::new(path)).collect::<Result<_, _>>()?;
     let producer = system.producer();
-    for _ in 0..number / BATCH {
-        let paths = (0u8..).zip(&paths).cycle().take(BATCH as usize);
-        let jobs = paths.map(|(queue, path)| new_job(path.clone(), vec![queue; BYTES]));
+    if keys > 0 {
+        let limit = JobLimit {
+            name: "count".to_owned(),
+            pattern: Glob::everything(),
+            scope: LimitScope::Key,
+            concurrency: Some(10),
+            rate: None,
+        };
+        system.queues().set_limit(limit).await?;
+    }
+    for batch in 0..number / BATCH {
+        let paths = (0u8..).zip(&paths).cycle().zip(batch * BATCH..(batch + 1) * BATCH);
+        let jobs = paths.map(|((queue, path), job)| {
+            let plain = new_job(path.clone(), vec![queue; BYTES]);
+            match job.checked_rem(keys) {
+                None => plain,
+                Some(key) => {
+                    let key = format!("account-{key}");
+                    plain.order_key(key.clone()).limit_key(key)
+                }
+            }
+        });
         for receipt in producer.enqueue_all(jobs).await {
             receipt.outcome?;
         }

@@ -19,8 +19,8 @@ use crate::cargo::cargo;
 use crate::mutants::root;
 use crate::test::target;
 
-const WORKLOADS: [&str; 6] =
-    ["jobs", "one_kind", "twenty_kinds", "values", "registrations", "resolutions"];
+const WORKLOADS: [&str; 7] =
+    ["jobs", "keyed_jobs", "one_kind", "twenty_kinds", "values", "registrations", "resolutions"];
 /// Both sizes are multiples of the workloads' batch sizes.
 const SIZES: [u64; 2] = [5_000, 15_000];
 /// Of cheap operations more are counted: a timer more in a whole run was 3 % of 10,000.
