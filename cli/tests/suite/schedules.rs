@@ -1,4 +1,4 @@
-//! Schedules of publishers that are killed and restarted while they come due.
+//! Schedules of publishers that are killed and restarted while they come due, and of deploys.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common;
 
 use common::harness::{Harness, jobs_of};
-use common::{eventually, long};
+use common::{System, eventually, long};
 use longshore::{JobId, Missed, NewSchedule, Overlap, new_job};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -95,4 +95,31 @@ async fn a_job_of_a_schedule_runs_after_a_restart_with_its_payload_and_id() {
     assert_eq!(result, expected);
     assert_eq!(ended.schedule.as_deref(), Some("nightly"));
     assert_eq!(ended.payload.map(|payload| payload.len()), Some(90_000));
+}
+
+/// A job of an older deploy that is late removes nothing that a newer one has added.
+#[test]
+fn a_deploy_that_finds_a_newer_one_prunes_nothing() {
+    let system = System::up();
+    let declare = |version: u64, names: &[&str]| -> String {
+        let one = |name: &&str| {
+            format!("[schedule.{name}]\npath = \"/{name}\"\nevery = \"1h\"\npayload = \"\"\n")
+        };
+        let file = system.folder.path().join(format!("v{version}.toml"));
+        let schedules: String = names.iter().map(one).collect();
+        std::fs::write(&file, format!("version = {version}\n{schedules}")).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let (older, newer) = (declare(7, &["shop-a"]), declare(8, &["shop-a", "shop-b"]));
+    let add = |file: &str| {
+        let added = system.run(&["cron", "add", "--file", file, "--prune", "shop-"]).code(0);
+        added.stdout
+    };
+    add(&newer);
+    let late = add(&older);
+    assert!(late.contains("nothing with shop- was pruned: a newer deploy was here"), "{late}");
+    let listed = || system.run(&["cron", "ls"]).code(0).stdout;
+    assert!(listed().contains("shop-b"), "{}", listed());
+    assert!(add(&declare(9, &["shop-a"])).contains("shop-b  removed"));
+    assert!(!listed().contains("shop-b"), "{}", listed());
 }

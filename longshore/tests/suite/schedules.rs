@@ -86,6 +86,8 @@ async fn a_scheduled_job_knows_its_occurrence_in_every_attempt() -> anyhow::Resu
     let queues = system.queues();
     assert_eq!(queues.put_schedule(&schedule).await?.answer, ScheduleOutcome::Added);
     assert_eq!(queues.put_schedule(&schedule).await?.answer, ScheduleOutcome::Unchanged);
+    let first = start.duration_since(UNIX_EPOCH)?.as_millis() as u64;
+    assert_eq!(queues.preview_schedule(&schedule, 1).await?, [first]);
     for n in 0..2u32 {
         system.advance(Duration::from_secs(if n == 0 { 11 } else { 60 })).await?;
         for _ in 0..2 {
@@ -99,6 +101,15 @@ async fn a_scheduled_job_knows_its_occurrence_in_every_attempt() -> anyhow::Resu
     let shorter = schedule.clone().ends(start + Duration::from_secs(60));
     let refused = queues.put_schedule(&shorter).await;
     assert!(matches!(refused, Err(ScheduleError::Invalid(_))), "{refused:?}");
+    let preview = queues.preview_schedule(&schedule, 10).await;
+    assert_eq!(preview.ok(), Some(Vec::new()), "one that is over is no fault of a file's others");
+    let preview = queues.preview_schedule(&shorter, 10).await;
+    assert!(matches!(preview, Err(ScheduleError::Invalid(_))), "{preview:?}");
+    // A process of the deploy before starts again while the new one runs.
+    let newer = schedule.clone().ends(start + DAY).version(2);
+    assert_eq!(queues.put_schedule(&newer).await?.answer, ScheduleOutcome::Changed);
+    let older = queues.put_schedule(&schedule.clone().version(1)).await?.answer;
+    assert_eq!(older, ScheduleOutcome::Older(2), "whatever has become of its own times");
     let last = known.last_job.ok_or_else(|| anyhow::anyhow!("it has run"))?;
     let found = queues.job(last).await?.job;
     let result = String::from_utf8(found.result.unwrap_or_default().to_vec())?;

@@ -174,9 +174,10 @@ fields! {
         /// When a schedule would be due. It need not exist. Answered by
         /// [`Answer::Occurrences`](super::Answer::Occurrences).
         24 = PreviewSchedule {
-            /// The schedule; only its times matter.
+            /// The schedule; only its name and its times matter.
             schedule: Schedule,
-            /// When it was added, in milliseconds since 1970; `None` for now.
+            /// When it was added, in milliseconds since 1970; `None` for when the known one of its
+            /// name was, if that has the same times, and for now otherwise.
             created_at: Option<u64>,
             /// Occurrences after this time, in milliseconds since 1970; `None` for now.
             after: Option<u64>,
