@@ -8,6 +8,7 @@ use longshore_protocol::limits::KEY_BYTES_MAX;
 use longshore_protocol::{Decode, Encode, FrameWriter, Reader, WireError};
 
 use super::chunks::Shared;
+use super::row::NONE;
 use super::slab::Slab;
 use super::slot_index::SlotIndex;
 
@@ -77,6 +78,15 @@ impl<T: Keyed> KeyTable<T> {
     pub(super) fn find(&self, scope: u32, text: &[u8]) -> Option<u32> {
         let hash = self.hasher.hash_one((scope, text));
         self.index[part(hash)].find(hash, |number| self.entries[number].key() == (scope, text))
+    }
+
+    /// The number of a key, which is added if missing; `NONE` if the text is none. (An entry decodes
+    /// only with a key of 1 to 80 bytes.)
+    pub(super) fn number_of(&mut self, scope: u32, text: &str, new: fn(u32, KeyText) -> T) -> u32 {
+        if let Some(known) = self.find(scope, text.as_bytes()) {
+            return known;
+        }
+        KeyText::new(text).map_or(NONE, |text| self.insert(new(scope, text)))
     }
 
     /// Adds an entry with a key that is not there.

@@ -64,13 +64,9 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// The number of a queue's key, which is added if missing. An entry decodes only with a key of
-    /// 1 to 80 bytes.
+    /// The number of a queue's key, which is added if missing.
     pub(super) fn number_of(&mut self, queue: u32, text: &str) -> u32 {
-        if let Some(known) = self.table.find(queue, text.as_bytes()) {
-            return known;
-        }
-        KeyText::new(text).map_or(NONE, |text| self.table.insert(OrderKey::new(queue, text)))
+        self.table.number_of(queue, text, OrderKey::new)
     }
 
     pub(super) fn bytes(&self) -> u64 {

@@ -105,14 +105,9 @@ impl State {
         }
     }
 
-    /// The number of a queue's limit key, which is added if missing. An entry decodes only with a
-    /// key of 1 to 80 bytes.
+    /// The number of a queue's limit key, which is added if missing.
     pub(in crate::state) fn limit_key_number(&mut self, queue: u32, text: &str) -> u32 {
-        let keys = &mut self.limits.keys;
-        if let Some(known) = keys.find(queue, text.as_bytes()) {
-            return known;
-        }
-        KeyText::new(text).map_or(NONE, |text| keys.insert(LimitKey::new(queue, text)))
+        self.limits.keys.number_of(queue, text, LimitKey::new)
     }
 
     fn first_waiting(&self, key: u32) -> Option<(Rank, u32)> {

@@ -355,6 +355,20 @@ fn a_cancelled_batch_that_nobody_keeps_cancels_its_members() {
     assert_eq!(scenario.counts().ready, 0);
 }
 
+/// It begins at the batch, and ends with the last member.
+#[test]
+fn a_sweep_of_few_members_examines_few_rows() {
+    let mut scenario = StateScenario::begin();
+    scenario.fill(10..=1_009);
+    let producer = scenario.link("producer");
+    scenario.enqueue(producer, &[plain(1).batch(NewBatch::Open)]);
+    scenario.enqueue(producer, &[plain(2).in_batch(id(1)), plain(3).in_batch(id(1))]);
+    steps::take();
+    assert_eq!(scenario.act_on(Action::Cancel, &[1]), 1);
+    assert!(steps::take() <= 10);
+    assert_eq!(states(&scenario, [2, 3]), [JobState::Cancelled; 2]);
+}
+
 /// A sweep reaches all rows, though there are more meanwhile.
 #[test]
 fn a_sweep_reaches_every_member_of_a_table_that_grows() {
