@@ -56,7 +56,7 @@ pub(crate) enum BatchAction {
     Close(OfBatch),
     /// Cancel batches, and their members that have not ended
     Cancel(OfBatch),
-    /// Revive dead batches, and their dead members
+    /// Revive the dead members of batches, and batches that are dead
     Retry(OfBatch),
 }
 

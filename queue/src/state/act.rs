@@ -90,6 +90,9 @@ impl State {
                 Some(holder) => ActOutcome::NotUnique(holder),
                 None => ActOutcome::Done,
             },
+            Some(_) if action == Action::Revive && self.is_open_after_death(slot) => {
+                ActOutcome::Done
+            }
             // A repeated request: its answer was lost.
             Some(_) if action == Action::Confirm && self.was_confirmed(slot) => ActOutcome::Done,
             Some(state) => ActOutcome::NotInState(state),
@@ -129,7 +132,8 @@ impl State {
         self.end_job(slot, Substate::Cancelled, JobChange::Cancelled, out);
     }
 
-    /// Revives a dead job with all its attempts; it no longer expires. Its history stays.
+    /// Revives a dead job with all its attempts; it no longer expires. Its history stays. Of a
+    /// batch, also an open one, it revives the dead members.
     pub(super) fn revive_job(&mut self, slot: u32, wait_ms: u64, out: &mut Outcomes) {
         if let Some(batch) = self.batch_of(slot) {
             return self.revive_batch(slot, batch, out);

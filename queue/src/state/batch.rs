@@ -6,8 +6,9 @@
 //! or reopens the batches whose counts have changed. Jobs after a batch have an edge to it, as to
 //! any other parent: the [graph](super::graph) knows no batches but for the death of a member.
 //!
-//! A batch that is cancelled or expires cancels its open members, and reviving a dead one revives
-//! its dead members: a sweep over all rows, a bounded number with each tick.
+//! A batch that is cancelled or expires cancels its open members. Reviving one, dead or with a death
+//! within, revives its dead members. Both are a sweep over all rows, a bounded number with each
+//! tick.
 //!
 //! Why there are no cycles: a job waits for its parents, which were there before it, and a batch for
 //! its members. A member may have a parent only if that one is older than its batch or within it,
@@ -46,6 +47,8 @@ pub(super) struct Batch {
     info: BatchInfo,
     /// A job of the batch has died, or one of a batch within.
     has_died: bool,
+    /// A member is or was a batch.
+    has_batches: bool,
     /// What the sweep does to its members, and the row at which that began.
     sweep: Option<(Sweep, u32)>,
     /// Ended members that it [holds](super::held_members).
@@ -57,7 +60,7 @@ pub(super) struct Batch {
 enum Sweep {
     /// The open ones are cancelled.
     Cancel,
-    /// The dead ones are revived; until then the batch does not end.
+    /// The dead ones are revived, also within open batches; until then the batch does not end.
     Revive,
 }
 
@@ -269,10 +272,21 @@ impl State {
     pub(super) fn enter_batch(&mut self, slot: u32, kind: NewBatch) {
         let info = BatchInfo { closed: kind == NewBatch::Closed, ..BatchInfo::default() };
         let id = self.rows[slot].id;
-        let held = List::default();
-        let batch = Batch { id, job: slot, profiles: 0, info, has_died: false, sweep: None, held };
+        let batch = Batch {
+            id,
+            job: slot,
+            profiles: 0,
+            info,
+            has_died: false,
+            has_batches: false,
+            sweep: None,
+            held: List::default(),
+        };
         let number = self.batches.table.insert(batch);
         self.side_mut(slot).batch = Some(number);
+        if let Some(around) = self.enclosing(slot) {
+            self.batches.table[around].has_batches = true;
+        }
         self.batches.change(number);
         self.enter_waiting(slot, &[]);
     }
@@ -390,9 +404,17 @@ impl State {
         }
     }
 
-    /// Revives a dead batch, and its dead members.
+    /// True of an open batch within which a job has died: members may wait for its success, so that
+    /// the batch does not end.
+    pub(super) fn is_open_after_death(&self, slot: u32) -> bool {
+        self.rows[slot].substate == Substate::Waiting && self.had_death(slot)
+    }
+
+    /// Revives the dead members of a batch, and itself if it is dead.
     pub(super) fn revive_batch(&mut self, slot: u32, number: u32, out: &mut Outcomes) {
-        self.reopen_batch(slot, out);
+        if self.rows[slot].substate == Substate::Dead {
+            self.reopen_batch(slot, out);
+        }
         self.batches.sweep(number, Sweep::Revive);
         self.batches.change(number);
     }
@@ -436,12 +458,13 @@ impl State {
             Some(Sweep::Revive) if substate == Substate::Dead && self.rival_of(slot).is_none() => {
                 self.revive_job(slot, 0, out);
             }
+            Some(Sweep::Revive) if self.is_open_after_death(slot) => self.revive_job(slot, 0, out),
             _ => return false,
         }
         // A batch that was removed is gone with its last member.
         let is_done = self.batches.table.get(number).is_some_and(|batch| match batch.sweep {
             Some((Sweep::Cancel, _)) => batch.info.open == 0,
-            Some((Sweep::Revive, _)) => batch.info.dead == 0,
+            Some((Sweep::Revive, _)) => batch.info.dead == 0 && !batch.has_batches,
             None => false,
         });
         if is_done {
@@ -559,6 +582,7 @@ impl Encode for Batch {
         out.u64(u64::from(self.profiles));
         self.info.encode(out);
         out.bool(self.has_died);
+        out.bool(self.has_batches);
         out.u8(self.sweep.map_or(0, |(sweep, _)| 1 + sweep as u8));
         if let Some((_, start)) = self.sweep {
             out.u64(u64::from(start));
@@ -571,7 +595,7 @@ impl Decode for Batch {
     fn decode(r: &mut Reader) -> Result<Batch, WireError> {
         let (id, job, profiles) = (JobId::decode(r)?, index(r)?, r.u32()?);
         let info = BatchInfo::decode(r)?;
-        let has_died = r.bool()?;
+        let (has_died, has_batches) = (r.bool()?, r.bool()?);
         let invalid = r.invalid("sweep of a batch");
         let sweep = match r.u8()? {
             0 => None,
@@ -580,6 +604,6 @@ impl Decode for Batch {
             _ => return Err(invalid),
         };
         let held = List::decode(r)?;
-        Ok(Batch { id, job, profiles, info, has_died, sweep, held })
+        Ok(Batch { id, job, profiles, info, has_died, has_batches, sweep, held })
     }
 }

@@ -241,7 +241,8 @@ codes! {
         /// Cancel jobs that have not ended, prepared ones included. Running jobs are revoked from
         /// their workers: their handlers are cancelled, and their results are refused.
         Cancel = 1, "cancel";
-        /// Make dead jobs ready again, with a new count of attempts; their history remains.
+        /// Make dead jobs ready again, with a new count of attempts; their history remains. Of a
+        /// batch by its id, also of an open one within which a job has died: its dead members.
         Revive = 2, "revive";
         /// Permanently delete jobs that have ended. With a filter without a state, only dead
         /// letters.

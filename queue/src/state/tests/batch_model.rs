@@ -174,11 +174,21 @@ impl Model {
         self.jobs.remove(&number);
     }
 
+    /// True of a dead job, and of an open batch within which one has died.
+    fn is_revivable(job: &Job) -> bool {
+        job.state == JobState::Dead
+            || is_open(job.state) && job.batch.is_some_and(|batch| batch.has_died)
+    }
+
     fn revive(&mut self, number: u32) {
         let job = self.jobs.get_mut(&number).expect("it is known");
         job.state = if job.batch.is_some() { JobState::Blocked } else { JobState::Ready };
         if job.batch.is_some() {
-            self.dead_members(number).into_iter().for_each(|member| self.revive(member));
+            for member in self.members(number, |_| true) {
+                if Model::is_revivable(&self.jobs[&member]) {
+                    self.revive(member);
+                }
+            }
         }
     }
 
@@ -409,7 +419,7 @@ proptest! {
                     }
                 }
                 Step::Revive(index) => {
-                    if let Some(job) = model.pick(index, |job| job.state == JobState::Dead) {
+                    if let Some(job) = model.pick(index, Model::is_revivable) {
                         scenario.act(Action::Revive, Selection::Ids(vec![id(job)]));
                         scenario.restore();
                         model.revive(job);
