@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::prelude::*;
+use longshore::protocol::messages::work::BlockedBy;
 use longshore::testing::TestSystem;
 use longshore::{Action, JobId, JobState, ParentsError, Queues, State};
 use serde::{Deserialize, Serialize};
@@ -131,12 +132,11 @@ async fn a_workflow_with_a_death_waits_is_retried_and_completes() -> anyhow::Res
     // The probe has completed; the fan-out is dead, and its join waits for a retry.
     assert_eq!((members.completed, members.dead, members.open), (1, 1, 1));
     let fan_out = queues.job(encoded.id()).await?.job;
-    let longshore::protocol::messages::work::BlockedBy::Parent { job, state: JobState::Dead } =
-        fan_out.blocked.ok_or_else(|| anyhow::anyhow!("it waits"))?
-    else {
-        anyhow::bail!("it waits for a dead job");
-    };
-    let retried = queues.act_on(Action::Revive, &[job.into()], false).await?;
+    assert!(
+        matches!(fan_out.blocked, Some(BlockedBy::Parent { state: JobState::Dead, .. })),
+        "{fan_out:?}"
+    );
+    let retried = queues.act_on(Action::Revive, &[movie.id().into()], false).await?;
     assert!(retried.is_done(), "{retried:?}");
     run(&system, false).await?;
     assert_eq!(state(&queues, movie.id()).await?, JobState::Completed);

@@ -369,6 +369,26 @@ fn a_sweep_of_few_members_examines_few_rows() {
     assert_eq!(states(&scenario, [2, 3]), [JobState::Cancelled; 2]);
 }
 
+/// An open batch is retried as a whole: what has died in it, and in open batches within it.
+#[test]
+fn a_retry_reaches_open_batches_within() {
+    let mut scenario = StateScenario::begin();
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    let producer = scenario.link("producer");
+    let batch = |number| plain(number).batch(NewBatch::Open);
+    scenario.enqueue(producer, &[batch(1), plain(2).in_batch(id(1)), batch(3).in_batch(id(1))]);
+    scenario.enqueue(producer, &[plain(4).in_batch(id(3))]);
+    let retry = Selection::Ids(vec![id(1)]);
+    assert_eq!(scenario.act(Action::Revive, retry.clone()).0.refused, 1);
+    for given in scenario.credit(worker, 1, 2) {
+        scenario.settle(worker, given.token, &NewSettle::Bury(error("no luck")));
+    }
+    assert_eq!(states(&scenario, [2, 4]), [JobState::Dead; 2]);
+    assert_eq!(scenario.act(Action::Revive, retry).0.done, 1);
+    scenario.work_off();
+    assert_eq!(states(&scenario, [2, 4]), [JobState::Ready; 2]);
+}
+
 /// A sweep reaches all rows, though there are more meanwhile.
 #[test]
 fn a_sweep_reaches_every_member_of_a_table_that_grows() {
