@@ -1,6 +1,8 @@
 //! Times of schedules: calendars, nights on which clocks change, missed occurrences.
 
-use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
 use longshore_protocol::messages::work::NextOccurrence;
 use longshore_protocol::{Missed, Overlap, Schedule, Timing};
 
@@ -130,6 +132,57 @@ fn lists_and_ranges_are_fixed_times() {
     let saturdays = cron("30 23 * * SAT", "America/Nuuk");
     let found = between(&saturdays, "2027-03-27T12:00:00Z", "2027-03-29T12:00:00Z");
     assert_eq!(found, ["2027-03-28T01:00:00Z"]);
+}
+
+/// Fixed times against a clock that is watched minute by minute: each comes due when the clock first
+/// shows it or passes it. Samoa once left out a whole day.
+#[test]
+fn fixed_times_are_due_when_the_clock_first_shows_or_passes_them() {
+    for (zone, from) in [
+        ("Europe/Berlin", "2026-10-24T10:00:00Z"),
+        ("Europe/Berlin", "2027-03-27T10:00:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T00:00:00Z"),
+        ("Australia/Lord_Howe", "2027-04-03T00:00:00Z"),
+        ("America/Nuuk", "2027-03-27T10:00:00Z"),
+        ("Pacific/Apia", "2011-12-29T00:00:00Z"),
+    ] {
+        let zone_of = TimeZone::get(zone).unwrap();
+        let start: Timestamp = from.parse().unwrap();
+        let minutes = (0..3 * 24 * 60).map(|n| start + SignedDuration::from_mins(n));
+        for (expression, hours, step) in [
+            ("0-59 0-23 * * *", 0..24, 1),
+            ("0,20,40 0-3 * * *", 0..4, 20),
+            ("0 2 * * *", 2..3, 60),
+        ] {
+            let schedule = cron(expression, zone);
+            let times = Times::of(&schedule, 0).unwrap();
+            let is_due = |time: &DateTime| {
+                hours.contains(&time.hour()) && i32::from(time.minute()) % step == 0
+            };
+            let mut latest = zone_of.to_datetime(start);
+            let mut due = Vec::new();
+            for minute in minutes.clone().skip(1) {
+                let shown = zone_of.to_datetime(minute);
+                let next = latest + SignedDuration::from_mins(1);
+                let passed = next.series(1.minute()).take_while(|time| *time <= shown);
+                if passed.into_iter().any(|time| is_due(&time)) {
+                    due.push(minute);
+                }
+                latest = latest.max(shown);
+            }
+            let mut next = due.iter().peekable();
+            for minute in minutes.clone() {
+                while next.next_if(|due| **due <= minute).is_some() {}
+                let Some(expected) = next.peek() else { break };
+                let found = times.after(minute.as_millisecond().try_into().unwrap());
+                assert_eq!(
+                    found.map(show),
+                    Some(expected.to_string()),
+                    "{zone}, {expression}, {minute}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

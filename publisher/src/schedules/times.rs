@@ -156,24 +156,26 @@ fn has_fixed_times(expression: &str) -> bool {
     times.is_some_and(|times| !times.is_empty() && !times.iter().any(|t| t.contains(['*', '/'])))
 }
 
-/// No zone but for a change of its date moves its clock by more.
-const CLOCK_CHANGE_MAX: SignedDuration = SignedDuration::from_hours(3);
-
 /// The next of the fixed times of an expression: one in a gap is at its end, and one that is
 /// repeated is the first. croner does so for single times, not for lists and ranges, and not in a
 /// gap that ends at midnight. So it finds the times of a clock that is never changed.
 fn next_fixed(cron: &Cron, zone: &TimeZone, at: Timestamp) -> Option<Timestamp> {
-    let before = at.checked_sub(CLOCK_CHANGE_MAX).ok()?;
-    let is_changed = zone.to_offset(before) != zone.to_offset(at);
-    let from = zone.to_datetime(if is_changed { before } else { at });
-    let mut civil = TimeZone::UTC.to_timestamp(from).ok()?;
-    loop {
-        let unchanged = Zoned { at: civil, zone: &TimeZone::UTC };
-        civil = cron.find_next_occurrence(&unchanged, false).ok()?.at;
-        let due = instant_of(zone, TimeZone::UTC.to_datetime(civil))?;
-        if due > at {
-            return Some(due);
+    let (from, is_new) = first_shown_after(zone, at)?;
+    let unchanged = Zoned { at: TimeZone::UTC.to_timestamp(from).ok()?, zone: &TimeZone::UTC };
+    let next = cron.find_next_occurrence(&unchanged, is_new).ok()?.at;
+    instant_of(zone, TimeZone::UTC.to_datetime(next))
+}
+
+/// The time that the zone's clock shows. While it shows times again, the one at which it will show
+/// new ones, and true: that one is new.
+fn first_shown_after(zone: &TimeZone, at: Timestamp) -> Option<(DateTime, bool)> {
+    let shown = zone.to_datetime(at);
+    match zone.to_ambiguous_timestamp(shown).offset() {
+        AmbiguousOffset::Fold { before, after } if zone.to_offset(at) == after => {
+            let change = zone.preceding(at.checked_add(ONE_NS).ok()?).next()?;
+            Some((before.to_datetime(change.timestamp()), true))
         }
+        _ => Some((shown, false)),
     }
 }
 
