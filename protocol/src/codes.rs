@@ -30,9 +30,12 @@ codes! {
         /// space.
         NoSpace = 6, "NoSpace: the publisher's disk has no room for it; \
                       free some, and it resumes by itself";
-        /// An option is out of range, or the publisher's version does not know it.
-        BadOptions = 7, "BadOptions: an option is out of its range, \
-                         or this publisher's version does not know it";
+        /// An option is out of range or excluded by another, or the publisher's version does not
+        /// know it.
+        BadOptions = 7, "BadOptions: an option is out of its range, unknown to this publisher's \
+                         version, or excluded by another: batches have no keys, parents or delay, \
+                         and are at most 8 deep; jobs with parents have no delay; scheduled jobs \
+                         have no parents, batch, delay, expiry or idempotency key";
         /// Another job of the same atomic batch was refused; its refusal is the reason.
         BatchRefused = 8, "BatchRefused: another job of this atomic batch was refused";
         /// The path is malformed, or the root, where no jobs are allowed.
@@ -66,9 +69,11 @@ codes! {
         /// The idempotency key belongs to a job of the queue with another payload. Use a new key.
         KeyConflict = 16, "KeyConflict: the idempotency key belongs to a job of this queue with \
                            another payload; make a new key";
-        /// The publisher's keys have reached their limits. Try again when some have ended.
-        KeysFull = 17, "KeysFull: the publisher's keys have reached their memory limit; use fewer, \
-                        let them last less long, and try again once some have ended";
+        /// The publisher's keys, or the waits of its jobs for others, have reached their limits. Try
+        /// again when some have ended.
+        KeysFull = 17, "KeysFull: the publisher's keys have reached their memory limit, or its \
+                        jobs wait for others 10,000,000 times; use fewer, let them last less long, \
+                        and try again once some have ended";
         /// The job has keys, and this publisher declares another one as the home of the path. A
         /// producer resolves the path again and sends the job there.
         NotHome = 18, "NotHome: the job has keys, and this publisher declares another one as the \
