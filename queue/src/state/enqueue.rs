@@ -222,8 +222,8 @@ impl State {
             Destination::Queue(queue) => queue,
             _ => {
                 // A path that occurs twice in the batch's list refers to one queue.
-                let queue = match self.by_path.get(path) {
-                    Some(&queue) => queue,
+                let queue = match self.paths.get(path) {
+                    Some(queue) => queue,
                     None => self.create_queue(path, out),
                 };
                 *destination = Destination::Queue(queue);
@@ -415,8 +415,8 @@ impl State {
         if path.is_reserved() {
             return Destination::Closed(refusal_at(path));
         }
-        match self.by_path.get(path) {
-            Some(&queue) if self.queues[queue as usize].accepts => Destination::Queue(queue),
+        match self.paths.get(path) {
+            Some(queue) if self.queues[queue as usize].accepts => Destination::Queue(queue),
             None if self.served.accepts(path) => Destination::New,
             _ => Destination::Closed(Refusal::NotHere),
         }
@@ -428,7 +428,7 @@ impl State {
         made.pauses = self.pauses.of(path).count() as u16;
         made.closings = self.closings.of(path).count() as u16;
         self.queues.push(made);
-        self.by_path.insert(path.clone(), queue);
+        self.paths.insert(path.clone(), queue);
         self.add_limits_of(queue, path);
         self.join_groups(queue);
         out.queues_created.push(path.clone());

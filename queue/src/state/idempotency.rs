@@ -201,7 +201,7 @@ impl State {
     #[inline(never)]
     fn find_some_key(&self, path: &Path, head: &EntryHead, idempotency: &Idempotency) -> KeyUse {
         // Also of a queue that is closed, or served no longer: a known job is no new one.
-        let Some(&queue) = self.by_path.get(path) else { return KeyUse::New };
+        let Some(queue) = self.paths.get(path) else { return KeyUse::New };
         match self.keys.find(queue, idempotency.key.as_bytes()) {
             None => KeyUse::New,
             Some(slot) if self.keys.table[slot].ends_at <= self.now.wall_ms => KeyUse::Ended,
@@ -237,8 +237,8 @@ impl State {
     ) -> NewKeys {
         let order = head.keys.as_ref().and_then(|keys| keys.order.as_ref());
         let is_new = |order: &String| {
-            let queue = self.by_path.get(path);
-            queue.and_then(|&queue| self.orders.table.find(queue, order.as_bytes())).is_none()
+            let queue = self.paths.get(path);
+            queue.and_then(|queue| self.orders.table.find(queue, order.as_bytes())).is_none()
         };
         NewKeys {
             held: u64::from(key == KeyUse::New) + u64::from(unique == UniqueUse::New),
@@ -251,14 +251,14 @@ impl State {
     fn has_new_limit_key(&self, path: &Path, head: &EntryHead) -> bool {
         let limit = head.keys.as_ref().and_then(|keys| keys.limit.as_ref());
         let find = |queue: u32, text: &String| self.limits.keys.find(queue, text.as_bytes());
-        let queue = self.by_path.get(path);
-        limit.is_some_and(|text| queue.and_then(|&queue| find(queue, text)).is_none())
+        let queue = self.paths.get(path);
+        limit.is_some_and(|text| queue.and_then(|queue| find(queue, text)).is_none())
     }
 
     fn has_new_share(&self, path: &Path, head: &EntryHead) -> bool {
         let Some(name) = share_of_head(head) else { return false };
-        let queue = self.by_path.get(path);
-        queue.and_then(|&queue| self.shares.table.find(queue, name.as_bytes())).is_none()
+        let queue = self.paths.get(path);
+        queue.and_then(|queue| self.shares.table.find(queue, name.as_bytes())).is_none()
     }
 
     /// Whether new keys fit, after others of the same batch.

@@ -146,7 +146,7 @@ impl State {
         let mut collect = BTreeSet::new();
         for (number, queue) in (0u32..).zip(&self.queues) {
             let path = &queue.path;
-            ensure!(self.by_path.get(path) == Some(&number), "{path} leads to another queue");
+            ensure!(self.paths.get(path) == Some(number), "{path} leads to another queue");
             let ready = queue.ready.walk(&self.rows);
             let all = queue.ready.len() + queue.fair_ready;
             ensure!(ready.len() as u64 == queue.ready.len(), "{path}: ready jobs differ");

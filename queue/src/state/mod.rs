@@ -54,6 +54,7 @@ mod pause;
 mod prepared;
 mod profile;
 mod queue;
+mod queue_paths;
 mod read;
 mod ready;
 mod related;
@@ -78,10 +79,10 @@ mod unique;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use longshore_protocol::{LinkId, Path};
+use longshore_protocol::LinkId;
 
 pub use enqueue::refusal_of_damaged;
 pub use idempotency::QueueKeys;
@@ -103,6 +104,7 @@ use self::order::Orders;
 use self::pause::Patterns;
 use self::profile::Profiles;
 use self::queue::Queue;
+use self::queue_paths::QueuePaths;
 use self::rows::Rows;
 use self::schedule::Schedules;
 use self::session::Sessions;
@@ -138,8 +140,7 @@ pub struct State {
     dead: DeadLetters,
     profiles: Profiles,
     queues: Vec<Queue>,
-    /// Only for lookups, never iterated.
-    by_path: HashMap<Path, u32>,
+    paths: QueuePaths,
     timers: Timers,
     keys: HeldKeys,
     orders: Orders,
@@ -192,7 +193,7 @@ impl State {
             dead: DeadLetters::default(),
             profiles: Profiles::default(),
             queues: Vec::new(),
-            by_path: HashMap::new(),
+            paths: QueuePaths::default(),
             timers: Timers::default(),
             keys: HeldKeys::default(),
             orders: Orders::default(),

@@ -127,7 +127,7 @@ impl State {
 
     /// True if there is a queue at that path.
     pub fn has_queue(&self, path: &Path) -> bool {
-        self.by_path.contains_key(path)
+        self.paths.get(path).is_some()
     }
 
     /// The paths of all queues, in the order of their creation.
@@ -173,7 +173,7 @@ impl State {
 
     /// Stats of one queue, if it exists.
     pub fn queue_stat_at(&self, path: &Path, now: Now) -> Option<QueueStat> {
-        self.by_path.get(path).map(|&number| self.queue_stat(number, now))
+        self.paths.get(path).map(|number| self.queue_stat(number, now))
     }
 
     fn queue_stat(&self, number: u32, now: Now) -> QueueStat {
@@ -340,11 +340,7 @@ impl State {
 
     /// The numbers of the matching queues, in the order of their creation.
     pub(super) fn queues_matching(&self, pattern: &Glob) -> Vec<u32> {
-        if let Some(path) = pattern.literal() {
-            return self.by_path.get(&path).copied().into_iter().collect();
-        }
-        let numbered = (0u32..).zip(&self.queues);
-        numbered.filter(|(_, q)| pattern.matches(&q.path)).map(|(number, _)| number).collect()
+        self.paths.matching(pattern)
     }
 
     /// Those of them whose paths are in the set.

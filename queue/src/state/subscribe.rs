@@ -222,7 +222,9 @@ impl State {
     /// Removes those of the groups that have no subscription. Each queue is visited once for all of
     /// them, as a link may end with thousands of patterns.
     fn drop_empty_groups(&mut self, groups: &[u32]) {
-        let (mut queues, mut has_globs) = (BTreeSet::new(), false);
+        let mut queues = BTreeSet::new();
+        // Once as many are found as there are queues, all of them are visited.
+        let mut left = self.queues.len();
         for &number in groups {
             let is_empty = |g: &SubscriptionGroup| g.subscriptions == 0;
             if !self.dispatch.groups.get(number).is_some_and(is_empty) {
@@ -230,14 +232,10 @@ impl State {
             }
             let Some(group) = self.dispatch.remove_group(number) else { continue };
             for source in &group.sources.sources.patterns {
-                // With one glob all queues are visited.
-                if has_globs {
-                    break;
-                }
-                steps::count(1);
-                match source.pattern.literal() {
-                    Some(path) => queues.extend(self.by_path.get(&path)),
-                    None => has_globs = true,
+                for (_, queue) in self.paths.candidates(&source.pattern).take(left) {
+                    left -= 1;
+                    steps::count(1);
+                    queues.insert(queue);
                 }
             }
         }
@@ -247,9 +245,9 @@ impl State {
             steps::count(1 + queue.groups.len() as u64);
             queue.groups.retain(|member| groups.get(member.group).is_some());
         };
-        match has_globs {
-            true => all.iter_mut().for_each(forget),
-            false => queues.iter().for_each(|&queue: &u32| forget(&mut all[queue as usize])),
+        match left {
+            0 => all.iter_mut().for_each(forget),
+            _ => queues.iter().for_each(|&queue: &u32| forget(&mut all[queue as usize])),
         }
     }
 

@@ -145,7 +145,7 @@ impl State {
     #[inline(never)]
     fn find_some_unique(&self, path: &Path, head: &EntryHead, unique: &Unique) -> UniqueUse {
         // Also of a queue that is closed, or served no longer: a job that exists is no new one.
-        let Some(&queue) = self.by_path.get(path) else { return UniqueUse::New };
+        let Some(queue) = self.paths.get(path) else { return UniqueUse::New };
         let Some(number) = self.uniques.table.find(queue, unique.key.as_bytes()) else {
             return UniqueUse::New;
         };

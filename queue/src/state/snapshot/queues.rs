@@ -20,7 +20,7 @@ impl State {
             queue.accepts = self.served.accepts(&queue.path);
             queue.pauses = self.pauses.of(&queue.path).count() as u16;
             queue.closings = self.closings.of(&queue.path).count() as u16;
-            self.by_path.insert(queue.path.clone(), number);
+            self.paths.insert(queue.path.clone(), number);
             self.timers.cleanup.extend(queue.ended.cleanup_at.map(|at| (at, number)));
             for member in &mut queue.groups {
                 let sources = &self.dispatch.groups[member.group].sources;
