@@ -626,8 +626,14 @@ impl Pair {
     }
 }
 
+/// The number of cases: `LONGSHORE_MODEL_CASES`, or 400.
+fn cases() -> u32 {
+    let cases = std::env::var("LONGSHORE_MODEL_CASES").ok();
+    cases.and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_count_is_exact_whatever_changes_while_its_walk_is_suspended(
