@@ -204,6 +204,10 @@ impl State {
             let Some(parent) = find(&parent.job).filter(|parent| !parent.has_ended) else {
                 return true;
             };
+            // Nearly all: a job may have 100 parents, and each is 8 deep.
+            if parent.member_of == keys.member_of || around.iter().all(|(_, o)| parent.order < *o) {
+                return true;
+            }
             let within: Vec<JobId> = chain(parent.member_of, find).map(|(id, _)| id).collect();
             around.iter().all(|(id, order)| parent.order < *order || within.contains(id))
         };
@@ -420,7 +424,9 @@ impl State {
     }
 
     fn reopen_batch(&mut self, slot: u32, out: &mut Outcomes) {
-        self.side_mut(slot).expires_at = None;
+        let now_ms = self.now.wall_ms;
+        let side = self.side_mut(slot);
+        side.expires_at = side.expires_at.filter(|&at| at > now_ms);
         self.leave_substate(slot);
         self.count_revived_member(slot);
         self.enter_waiting(slot, &[]);
@@ -438,12 +444,12 @@ impl State {
             left -= u64::from(self.sweep_row(slot, out));
             let next = if slot + 1 < self.rows.allocated() { slot + 1 } else { 0 };
             self.batches.next_row = next;
-            // Those that began there have been everywhere.
-            while left > 0
-                && let Some(&(_, number)) =
-                    self.batches.sweeping.range((next, 0)..=(next, NONE)).next()
+            // Those that began there have been everywhere. None is left for the next tick, which
+            // would go round again for it.
+            while let Some(&(_, number)) =
+                self.batches.sweeping.range((next, 0)..=(next, NONE)).next()
             {
-                left -= 1;
+                left = left.saturating_sub(1);
                 self.batches.end_sweep(number);
             }
         }

@@ -389,6 +389,53 @@ fn a_retry_reaches_open_batches_within() {
     assert_eq!(states(&scenario, [2, 4]), [JobState::Ready; 2]);
 }
 
+/// A deadline is one of the whole batch: a retry does not end it, unless it has passed.
+#[test]
+fn a_retried_batch_keeps_an_expiry_that_is_to_come() {
+    let mut scenario = StateScenario::begin();
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    let producer = scenario.link("producer");
+    let expires_at = Some(scenario.now.wall_ms + 1_000);
+    let options = JobOptions { expires_at, ..JobOptions::default() };
+    let batch = NewJob { options, ..plain(1).batch(NewBatch::Closed) };
+    scenario.enqueue_atomic(producer, &[batch, plain(2).in_batch(id(1))]);
+    let bury = |scenario: &mut StateScenario| {
+        let token = scenario.credit(worker, 1, 1)[0].token;
+        scenario.settle(worker, token, &NewSettle::Bury(error("no luck")));
+    };
+    bury(&mut scenario);
+    scenario.later(500);
+    assert_eq!(scenario.act_on(Action::Revive, &[1]), 1);
+    assert_eq!(scenario.job(1).info.expires_at, expires_at);
+    bury(&mut scenario);
+    scenario.later(500);
+    assert_eq!(scenario.act_on(Action::Revive, &[1]), 1);
+    assert_eq!(scenario.job(1).info.expires_at, None);
+    scenario.later(500).apply(Command::Tick);
+    assert_eq!(states(&scenario, [1, 2]), [JobState::Blocked, JobState::Ready]);
+}
+
+/// Also one whose last step ends at the row where it began: it would revive for a second time what
+/// has died meanwhile.
+#[test]
+fn a_sweep_goes_round_once() {
+    let mut scenario = StateScenario::with_rules(small_steps());
+    let (worker, _) = scenario.worker("worker", "/jobs/**", 0);
+    let producer = scenario.link("producer");
+    let batch = |number| plain(number).batch(NewBatch::Open);
+    let members = [batch(2), plain(3), plain(4)].map(|job| job.in_batch(id(1)));
+    scenario.enqueue(producer, &[batch(1)]);
+    scenario.enqueue(producer, &members);
+    for given in scenario.credit(worker, 1, 2) {
+        scenario.settle(worker, given.token, &NewSettle::Bury(error("no luck")));
+    }
+    scenario.act(Action::Revive, Selection::Ids(vec![id(1)]));
+    // Two jobs are one step: the sweep has examined all rows.
+    scenario.apply(Command::Tick);
+    assert_eq!(states(&scenario, [3, 4]), [JobState::Ready; 2]);
+    assert!(!scenario.state.batches.has_work());
+}
+
 /// A sweep reaches all rows, though there are more meanwhile.
 #[test]
 fn a_sweep_reaches_every_member_of_a_table_that_grows() {
