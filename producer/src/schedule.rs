@@ -178,6 +178,7 @@ impl NewSchedule {
     pub(crate) fn parts(&self) -> Result<(Schedule, Bytes), EnqueueError> {
         let job = self.job.as_ref().map_err(Clone::clone)?;
         validate::check(job)?;
+        validate::check_template(job)?;
         let schedule = Schedule {
             name: self.name.clone(),
             path: job.path.clone(),

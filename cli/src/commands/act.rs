@@ -307,7 +307,7 @@ pub(crate) fn past_participle(action: Action) -> &'static str {
 fn applies_to(action: Action) -> &'static str {
     match action {
         Action::Cancel => "only jobs that have not ended can be cancelled",
-        Action::Revive => "only dead jobs can be revived",
+        Action::Revive => "only dead jobs can be revived, and batches within which a job has died",
         Action::Drop => "only jobs that have ended can be dropped",
         Action::Confirm => "only prepared jobs can be confirmed",
         Action::CloseBatch => "only batches that have not ended can be closed",

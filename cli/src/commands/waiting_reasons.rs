@@ -199,7 +199,11 @@ fn of_state(job: &JobInfo, name: &str, clock_held: bool) -> Vec<Reason> {
                     reason.with_remedy(format!("longshore dead revive {job}"))
                 }
                 BlockedBy::Members(members) if members.closed => {
-                    Reason::new(Cause::Members, shown_blocked(by))
+                    let reason = Reason::new(Cause::Members, shown_blocked(by));
+                    match members.dead {
+                        0 => reason,
+                        _ => reason.with_remedy(format!("longshore batch retry {name}")),
+                    }
                 }
                 BlockedBy::Members(_) => {
                     let reason = Reason::new(Cause::BatchOpen, shown_blocked(by));

@@ -122,4 +122,27 @@ fn a_deploy_that_finds_a_newer_one_prunes_nothing() {
     assert!(listed().contains("shop-b"), "{}", listed());
     assert!(add(&declare(9, &["shop-a"])).contains("shop-b  removed"));
     assert!(!listed().contains("shop-b"), "{}", listed());
+    // The last schedule of a service goes with an empty file, unless an old deploy has that.
+    assert!(add(&declare(8, &[])).contains("nothing with shop- was pruned"));
+    assert!(add(&declare(10, &[])).contains("shop-a  removed"));
+}
+
+#[test]
+fn adding_a_schedule_tells_whether_it_will_run() {
+    let system = System::up();
+    let add = |more: &[&str]| {
+        let command = ["cron", "add", "poll", "/poll", "--every", "1h"];
+        system.run(&[&command, more].concat())
+    };
+    assert!(add(&[]).code(0).stdout.contains("poll  added"));
+    system.run(&["cron", "pause", "poll"]).code(0);
+    for more in [&[][..], &["--jitter", "5s"], &["--dry-run"]] {
+        let told = add(more).code(0).stdout;
+        assert!(told.contains("it is paused: longshore cron resume poll"), "{told}");
+    }
+    // A dry run refuses what would be refused.
+    for more in [&["--missed", "all"][..], &["--missed", "all", "--dry-run"]] {
+        let refused = add(more).code(1).stderr;
+        assert!(refused.contains("only if these may overlap"), "{refused}");
+    }
 }

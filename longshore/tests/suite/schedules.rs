@@ -119,3 +119,24 @@ async fn a_scheduled_job_knows_its_occurrence_in_every_attempt() -> anyhow::Resu
     system.stop().await;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preview_of_a_change_counts_from_when_the_schedule_was_added() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let queues = system.queues();
+    let every = |minutes: u64| {
+        let job = longshore::new_job("/poll".parse()?, "");
+        anyhow::Ok(NewSchedule::every("poll", Duration::from_secs(60 * minutes), job))
+    };
+    queues.put_schedule(&every(5)?).await?;
+    let added = queues.schedule("poll").await?.answers.remove(0).answer.created_at;
+    system.advance(Duration::from_secs(7 * 60)).await?;
+    let slower = every(10)?;
+    let previewed = queues.preview_schedule(&slower, 1).await?;
+    assert_eq!(previewed, [added + 600_000]);
+    queues.put_schedule(&slower).await?;
+    let next = queues.schedule("poll").await?.answers.remove(0).answer.next;
+    assert_eq!(next.map(|next| next.due_at), Some(added + 600_000));
+    system.stop().await;
+    Ok(())
+}

@@ -36,6 +36,20 @@ pub(crate) fn check(job: &NewJob) -> Result<(), EnqueueError> {
     Ok(check_options(&job.options)?)
 }
 
+/// Checks the job of a schedule for what a job of its own may have, and this one may not.
+pub(crate) fn check_template(job: &NewJob) -> Result<(), EnqueueError> {
+    let JobOptions { due, prepared, expires_at, .. } = &job.options;
+    let is_timed = *due != Due::Now || *prepared || expires_at.is_some();
+    let is_related = job.keys.as_ref().is_some_and(|keys| {
+        let JobKeys { idempotency, after, batch, member_of, .. } = &**keys;
+        idempotency.is_some() || !after.is_empty() || batch.is_some() || member_of.is_some()
+    });
+    match is_timed || is_related {
+        true => Err(EnqueueError::Invalid(Refusal::BadOptions)),
+        false => Ok(()),
+    }
+}
+
 fn check_keys(keys: &JobKeys) -> Result<(), BadOption> {
     if let Some(idempotency) = &keys.idempotency {
         check_idempotency(idempotency)?;
@@ -131,6 +145,29 @@ mod tests {
         let after = |number| (0..number).fold(new(), |job, _| job.after(JobId([2; 16])));
         assert!(check(&after(PARENTS_MAX)).is_ok());
         assert!(check(&after(PARENTS_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn a_template_has_no_time_parents_or_idempotency_key() {
+        let new = || NewJob::new("/jobs".parse().unwrap(), JobId([1; 16]), "");
+        assert!(check_template(&new().order_key("a")).is_ok());
+        let with = |set: fn(&mut JobOptions)| {
+            let mut job = new();
+            set(&mut job.options);
+            job
+        };
+        for refused in [
+            with(|options| options.due = Due::After(1)),
+            with(|options| options.prepared = true),
+            with(|options| options.expires_at = Some(1)),
+            new().idempotency_key("a"),
+            new().after(JobId([2; 16])),
+            new().batch(longshore_protocol::NewBatch::Open),
+            new().in_batch(JobId([2; 16])),
+        ] {
+            let refusal = Err(EnqueueError::Invalid(Refusal::BadOptions));
+            assert_eq!(check_template(&refused), refusal, "{refused:?}");
+        }
     }
 
     #[test]

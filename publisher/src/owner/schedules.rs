@@ -109,11 +109,7 @@ impl Owner {
         {
             return Err(ScheduleOutcome::Older(version));
         }
-        if schedule.missed == Missed::All && schedule.overlap != Overlap::Allow {
-            let reason = "all missed occurrences get jobs only if these may overlap: allow it, or \
-                          catch up with the latest one";
-            return Err(ScheduleOutcome::Invalid(reason.to_owned()));
-        }
+        check_missed(schedule).map_err(|why| ScheduleOutcome::Invalid(why.to_owned()))?;
         let created_at = known.map_or(now.wall_ms, |known| known.created_at);
         let may_be_over = known.is_some_and(|known| known.schedule.has_timing_of(schedule));
         let next = Times::of(schedule, created_at).and_then(|times| {
@@ -151,6 +147,17 @@ impl Owner {
     }
 }
 
+/// What a schedule may do about missed occurrences.
+fn check_missed(schedule: &Schedule) -> Result<(), &'static str> {
+    match schedule.missed == Missed::All && schedule.overlap != Overlap::Allow {
+        true => {
+            Err("all missed occurrences get jobs only if these may overlap: allow it, or catch \
+                     up with the latest one")
+        }
+        false => Ok(()),
+    }
+}
+
 /// From when on a schedule has occurrences: not before its last one, though the clock may have been
 /// set back.
 fn after_last(known: Option<&ScheduleInfo>, now: Now) -> u64 {
@@ -174,8 +181,8 @@ fn occurrence(due: &DueSchedule<'_>, now: Now, log: impl FnOnce(&InvalidTiming))
 }
 
 impl Owner {
-    /// The next times of a schedule. Without `created_at` and `after`, those of the known one if it
-    /// has the same times, and none if that is over; or those of a new one.
+    /// The next times of a schedule. Without `created_at` and `after`, those that it has once it was
+    /// put: none if one with the same times is over.
     pub(super) fn preview(
         &self,
         schedule: &Schedule,
@@ -183,17 +190,21 @@ impl Owner {
         count: u32,
         now: Now,
     ) -> Occurrences {
+        if let Err(why) = check_missed(schedule) {
+            return Occurrences::Invalid(why.to_owned());
+        }
         let known = self.store.state().schedule(&schedule.name);
-        let known = known.filter(|known| known.schedule.has_timing_of(schedule));
-        let after = after.unwrap_or(now.wall_ms);
-        let created_at = created_at.or(known.as_ref().map(|known| known.created_at));
+        let known = known.as_ref();
+        let after = after.unwrap_or_else(|| after_last(known, now));
+        let created_at = created_at.or(known.map(|known| known.created_at));
+        let may_be_over = known.is_some_and(|known| known.schedule.has_timing_of(schedule));
         let times = match Times::of(schedule, created_at.unwrap_or(after)) {
             Ok(times) => times,
             Err(why) => return Occurrences::Invalid(why.to_string()),
         };
         let next = std::iter::successors(times.after(after), |&at| times.after(at));
         match next.take(count as usize).collect::<Vec<u64>>() {
-            none if none.is_empty() && known.is_none() => {
+            none if none.is_empty() && !may_be_over => {
                 Occurrences::Invalid(InvalidTiming::Never.to_string())
             }
             next => Occurrences::Times(next),

@@ -63,6 +63,7 @@ pub(super) fn of_arguments(arguments: &AddSchedule) -> Result<NewSchedule, Strin
 struct File {
     /// Of all its schedules.
     version: Option<u64>,
+    #[serde(default)]
     schedule: BTreeMap<String, Entry>,
 }
 
@@ -82,12 +83,18 @@ struct Entry {
     job: BTreeMap<String, serde_json::Value>,
 }
 
-/// The schedules of a file.
-pub(super) fn of_file(file: &FilePath) -> Result<Vec<NewSchedule>, String> {
+/// The version and the schedules of a file: with `--prune` it may have none, once the last of a service is gone.
+pub(super) fn of_file(
+    file: &FilePath,
+    prunes: bool,
+) -> Result<(Option<u64>, Vec<NewSchedule>), String> {
     let name = file.display();
     let text = std::fs::read_to_string(file).map_err(|why| format!("{name}: {why}"))?;
     let File { version, schedule } =
         toml::from_str(&text).map_err(|why| format!("{name}: {why}"))?;
+    if schedule.is_empty() && !prunes {
+        return Err(format!("{name}: no schedule: each has a table, like [schedule.nightly]"));
+    }
     let schedules = schedule.into_iter().map(|(key, entry)| {
         let schedule = of_entry(&key, entry).map_err(|why| format!("{name}: {key}: {why}"))?;
         Ok(match version {
@@ -95,7 +102,7 @@ pub(super) fn of_file(file: &FilePath) -> Result<Vec<NewSchedule>, String> {
             None => schedule,
         })
     });
-    schedules.collect()
+    Ok((version, schedules.collect::<Result<_, String>>()?))
 }
 
 fn of_entry(name: &str, entry: Entry) -> Result<NewSchedule, String> {
@@ -154,7 +161,7 @@ mod tests {
     fn read(text: &str) -> Result<Vec<NewSchedule>, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        of_file(file.path())
+        of_file(file.path(), false).map(|(_, schedules)| schedules)
     }
 
     #[test]
@@ -193,5 +200,6 @@ mod tests {
             assert!(entry(more).contains(named), "{more}: {}", entry(more));
         }
         assert!(read("schedules = 1").unwrap_err().contains("unknown field `schedules`"));
+        assert!(read("version = 1").unwrap_err().contains("no schedule"));
     }
 }

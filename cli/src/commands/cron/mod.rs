@@ -16,7 +16,7 @@ use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{AddSchedule, Cron, CronAction, DryRun, OfSchedule};
 use crate::failure::{AlreadyReported, UsageError};
-use crate::output::{Table, grouped};
+use crate::output::{Table, grouped, shell_word};
 use crate::time::{show_duration, show_timestamp};
 
 /// Occurrences that a preview shows.
@@ -84,10 +84,10 @@ async fn list(mut context: Context) -> anyhow::Result<()> {
 async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()> {
     let DryRun { dry_run } = arguments.act;
     let schedules = match &arguments.file {
-        Some(file) => declared::of_file(file),
-        None => declared::of_arguments(&arguments).map(|schedule| vec![schedule]),
+        Some(file) => declared::of_file(file, arguments.prune.is_some()),
+        None => declared::of_arguments(&arguments).map(|one| (arguments.version, vec![one])),
     };
-    let schedules = schedules.map_err(UsageError)?;
+    let (version, schedules) = schedules.map_err(UsageError)?;
     let client = context.queues();
     let mut set = Vec::new();
     for schedule in &schedules {
@@ -96,12 +96,23 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
         let next = next.map_err(|why| anyhow::anyhow!("{}: {why}", schedule.name()))?;
         set.push((schedule, next));
     }
+    let before = client.schedules().await?;
+    let known_of = |name: &str| {
+        let all = before.answers.iter().flat_map(|answered| {
+            answered.answer.iter().map(|known| (known, &answered.publisher.name))
+        });
+        all.into_iter().find(|(known, _)| known.schedule.name == name)
+    };
     let mut lines = Vec::new();
     let mut rows = Vec::new();
     let mut is_older = false;
     for (schedule, next) in set {
+        let known = known_of(schedule.name());
+        let paused = known.is_some_and(|(known, _)| known.paused);
         let (outcome, publisher) = match dry_run {
-            true => expected(schedule, &context).await?,
+            true => {
+                (expected(schedule, known.map(|(known, _)| known)), known.map(|(_, at)| at.clone()))
+            }
             false => {
                 let answered = client.put_schedule(schedule).await;
                 let answered =
@@ -111,45 +122,48 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
         };
         let name = schedule.name();
         let at = publisher.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
-        let first = next.first().copied().map_or_else(
-            || "it has no more occurrences".to_owned(),
-            |at| format!("next at {}", show_timestamp(at)),
-        );
+        let first = match next.first() {
+            _ if paused => format!("it is paused: longshore cron resume {}", shell_word(name)),
+            Some(&at) => format!("next at {}", show_timestamp(at)),
+            None => "it has no more occurrences".to_owned(),
+        };
         let done = done(&outcome, dry_run);
         lines.push(match &outcome {
             ScheduleOutcome::Older(version) => {
                 format!("{name}  {done}: version {version} is there{at}")
             }
-            ScheduleOutcome::Unchanged => format!("{name}  {done}{at}"),
+            ScheduleOutcome::Unchanged if !paused => format!("{name}  {done}{at}"),
             _ => format!("{name}  {done}{at}; {first}"),
         });
         is_older |= matches!(outcome, ScheduleOutcome::Older(_));
         rows.push(json!({
             "name": name, "path": schedule.path().map(ToString::to_string),
-            "outcome": outcome_name(&outcome), "publisher": publisher,
+            "outcome": outcome_name(&outcome), "publisher": publisher, "paused": paused,
             "next": next.into_iter().map(show_timestamp).collect::<Vec<_>>(),
         }));
     }
     let names: BTreeSet<&str> = schedules.iter().map(NewSchedule::name).collect();
     let mut removed = Vec::new();
-    if let Some(prefix) = arguments.prune.as_ref().filter(|_| is_older) {
-        lines.push(format!("nothing with {prefix} was pruned: a newer deploy was here"));
-    } else if let Some(prefix) = &arguments.prune {
-        let gathered = client.schedules().await?;
-        let is_old = |known: &&ScheduleInfo| {
-            let name = known.schedule.name.as_str();
-            name.starts_with(prefix.as_str()) && !names.contains(name)
-        };
-        let known = gathered.answers.iter().flat_map(|answered| &answered.answer);
-        let old: BTreeSet<String> =
-            known.filter(is_old).map(|known| known.schedule.name.clone()).collect();
-        report_missing(&gathered)?;
+    if let Some(prefix) = &arguments.prune {
+        let known = before.answers.iter().flat_map(|answered| &answered.answer);
+        let of_prefix = known.filter(|known| known.schedule.name.starts_with(prefix.as_str()));
+        let is_newer =
+            |known: &ScheduleInfo| version.is_some_and(|own| known.schedule.version > Some(own));
+        is_older |= of_prefix.clone().any(is_newer);
+        let old: BTreeSet<&str> = of_prefix
+            .map(|known| known.schedule.name.as_str())
+            .filter(|name| !is_older && !names.contains(name))
+            .collect();
+        if is_older {
+            lines.push(format!("nothing with {prefix} was pruned: a newer deploy was here"));
+        }
+        report_missing(&before)?;
         for name in old {
             if !dry_run {
-                report_missing(&client.remove_schedule(&name).await?)?;
+                report_missing(&client.remove_schedule(name).await?)?;
             }
             lines.push(format!("{name}  {}removed", if dry_run { "would be " } else { "" }));
-            removed.push(name);
+            removed.push(name.to_owned());
         }
     }
     if context.output.is_json() {
@@ -165,19 +179,13 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
 }
 
 /// What putting a schedule would do: a change is not compared with what is there.
-async fn expected(
-    schedule: &NewSchedule,
-    context: &Context,
-) -> anyhow::Result<(ScheduleOutcome, Option<String>)> {
-    let known = context.queues().schedule(schedule.name()).await?;
-    let known = known.answers.into_iter().next();
-    let before = known.as_ref().and_then(|known| known.answer.schedule.version);
-    let outcome = match (&known, before, schedule.declared_version()) {
+fn expected(schedule: &NewSchedule, known: Option<&ScheduleInfo>) -> ScheduleOutcome {
+    let before = known.and_then(|known| known.schedule.version);
+    match (known, before, schedule.declared_version()) {
         (None, ..) => ScheduleOutcome::Added,
         (_, Some(before), Some(version)) if version < before => ScheduleOutcome::Older(before),
         _ => ScheduleOutcome::Changed,
-    };
-    Ok((outcome, known.map(|known| known.publisher.name)))
+    }
 }
 
 /// A change of a schedule by its name.

@@ -103,16 +103,12 @@ impl JobContext {
     /// the publisher, over reconnects, as long as the lease is held. Cancel safe.
     pub async fn parent_jobs(&self, parent: JobId) -> Result<Vec<ParentJob>, ParentsError> {
         let (mut jobs, mut bytes, mut next) = (Vec::new(), 0, Some(0));
-        // Of the parent and the batches within it, as their counts have it, and as listed.
-        let (mut expected, mut listed, mut is_known) = (0, 0, false);
+        let mut found = Found::default();
         while let Some(cursor) = next {
             let (page, following) = self.read_parents(parent, cursor).await?;
             next = following;
             for job in page {
-                expected += job.batch.map_or(0, |batch| batch.completed);
-                let is_parent = job.id == parent;
-                is_known |= is_parent;
-                listed += u64::from(!is_parent && job.state == JobState::Completed);
+                found.add(&job, job.id == parent);
                 bytes += job.result.as_ref().map_or(0, Bytes::len);
                 jobs.push(parent_job(job));
             }
@@ -121,7 +117,7 @@ impl JobContext {
                 return Err(ParentsError::TooMany(parent));
             }
         }
-        if !is_known || listed < expected {
+        if !found.is_whole() {
             return Err(ParentsError::Forgotten(parent));
         }
         jobs.sort_unstable_by_key(|job| job.id);
@@ -151,6 +147,31 @@ impl JobContext {
         drop(session);
         let page = answer.await.unwrap_or(Err(CheckpointsError::Ended))?;
         Ok((page.jobs, page.next))
+    }
+}
+
+/// What the pages of a parent have.
+#[derive(Default)]
+struct Found {
+    /// The parent itself is among them.
+    is_known: bool,
+    /// Members that have completed, as the batches count them.
+    expected: u64,
+    /// Members that have completed, or may complete before the page of their batch.
+    listed: u64,
+}
+
+impl Found {
+    fn add(&mut self, job: &JobInfo, is_parent: bool) {
+        self.is_known |= is_parent;
+        self.expected += job.batch.map_or(0, |batch| batch.completed);
+        let may_count = job.state == JobState::Completed || !job.state.is_end();
+        self.listed += u64::from(!is_parent && may_count);
+    }
+
+    /// Nothing of it is forgotten. While it runs, nothing of it can be.
+    fn is_whole(&self) -> bool {
+        self.is_known && self.listed >= self.expected
     }
 }
 
@@ -219,5 +240,32 @@ impl<K: JobKind> Parents<K> {
             Some(output) if outputs.is_empty() => Ok(output),
             one => Err(ParentsError::NotOne(outputs.len() + usize::from(one.is_some()))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::messages::work::BatchInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_batch_that_runs_while_it_is_read_is_whole() {
+        let info = |state| JobInfo::new(JobId([1; 16]), "/a".parse().unwrap(), state);
+        let batch = |state, completed| {
+            let batch = Some(BatchInfo { completed, ..BatchInfo::default() });
+            JobInfo { batch, ..info(state) }
+        };
+        let is_whole = |members: &[JobState], batch: JobInfo| {
+            let mut found = Found::default();
+            members.iter().for_each(|&state| found.add(&info(state), false));
+            found.add(&batch, true);
+            found.is_whole()
+        };
+        // Its member ran when its page was read, and has completed since.
+        assert!(is_whole(&[JobState::Running], batch(JobState::Blocked, 1)));
+        assert!(is_whole(&[JobState::Completed, JobState::Dead], batch(JobState::Dead, 1)));
+        assert!(!is_whole(&[JobState::Completed], batch(JobState::Completed, 2)));
+        assert!(!Found::default().is_whole());
     }
 }
