@@ -1,7 +1,7 @@
 //! Batches: open while jobs are added, and sealed afterwards.
 
 use longshore_protocol::messages::work::{BatchBuilder, SealedBatch};
-use longshore_protocol::{JobId, NewJob, PublisherId};
+use longshore_protocol::{JobId, NewJob, Path, PublisherId};
 
 use super::ids::{RouteId, StreamId, Time};
 
@@ -66,6 +66,8 @@ pub(super) struct Batch<T> {
     pub(super) route: RouteId,
     /// Only the home of its paths may get it.
     pub(super) is_home: bool,
+    /// Paths of which it has no job with keys, beside others. Sorted.
+    pub(super) plain_paths: Vec<Path>,
     pub(super) jobs: SealedBatch,
     pub(super) ids: Vec<JobId>,
     pub(super) indices: Vec<(u64, u32)>,
@@ -82,6 +84,12 @@ pub(super) struct Batch<T> {
 }
 
 impl<T> Batch<T> {
+    /// Its paths, and true of those whose home is to get it.
+    pub(super) fn destinations(&self) -> impl Iterator<Item = (&Path, bool)> {
+        let paths = self.jobs.paths().iter();
+        paths.map(|path| (path, self.is_home && self.plain_paths.binary_search(path).is_err()))
+    }
+
     pub(super) fn load(&self) -> Load {
         Load { jobs: self.ids.len(), bytes: self.bytes }
     }

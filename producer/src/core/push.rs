@@ -83,7 +83,7 @@ impl<T: Default + Clone> Core<T> {
         let full = open.ids.len() >= stream.limits.batch_jobs_max
             || open.bytes >= stream.limits.batch_bytes_max;
         if let Some(sealed) = sealed {
-            self.seal(stream_id, route_id, sealed, false);
+            self.seal(stream_id, route_id, sealed, None);
         }
         if full {
             self.seal_open(stream_id, route_id);
@@ -129,10 +129,15 @@ impl<T: Default + Clone> Core<T> {
         if paths.iter().any(|&(path, at_home)| self.routing.route_of(path, at_home).is_none()) {
             return Err(PushError::NoRoute);
         }
-        let Some(route) = self.routing.common_route(now, paths.into_iter()) else {
+        let Some(route) = self.routing.common_route(now, paths.iter().copied()) else {
             let why = "no publisher has all of its paths";
             return Err(PushError::Never(EnqueueError::NotAtomic(why.into())));
         };
+        let has_keys = paths.iter().any(|(_, at_home)| *at_home);
+        let is_plain = |&&(path, at_home): &&(&Path, bool)| {
+            has_keys && !at_home && paths.binary_search(&(path, true)).is_err()
+        };
+        let plain_paths = paths.iter().filter(is_plain).map(|(path, _)| (*path).clone()).collect();
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return Err(PushError::Never(EnqueueError::Closed));
         };
@@ -142,7 +147,7 @@ impl<T: Default + Clone> Core<T> {
         if let Some(route) = self.routing.routes.get_mut(&route) {
             route.used_at = now;
         }
-        self.seal(stream_id, route, open, true);
+        self.seal(stream_id, route, open, Some(plain_paths));
         self.tick(now);
         Ok(tag)
     }

@@ -7,6 +7,7 @@ use longshore_resolver::{PathAnswer, Publication, ReadError, Resolution};
 
 use super::Core;
 use super::action::{Action, RouteLookup};
+use super::batch::Batch;
 use super::home::{Home, Homeless, home_of};
 use super::ids::{RouteId, StreamId, Time};
 use super::limits::{RESOLVE_PATHS_MAX, WARMING_RETRY};
@@ -213,10 +214,15 @@ impl<T: Default + Clone> Core<T> {
         peer.moved(now, info);
     }
 
-    /// Moves batches of routes without paths to the current routes of their paths.
+    /// Moves batches to the current routes of their paths: those of routes without paths, and of
+    /// routes that a path has left and whose publishers are all away.
     pub(super) fn reroute_orphans(&mut self, now: Time) {
-        let orphans: Vec<RouteId> =
-            self.routing.routes.iter().filter(|(_, r)| r.paths == 0).map(|(id, _)| *id).collect();
+        let left = std::mem::take(&mut self.routing.left);
+        let is_away = |set: &[PublisherId]| !set.iter().any(|id| is_up(&self.peers, id));
+        let orphans: Vec<RouteId> = (self.routing.routes.iter())
+            .filter(|(id, route)| route.paths == 0 || left.contains(id) && is_away(&route.set))
+            .map(|(id, _)| *id)
+            .collect();
         for orphan in orphans {
             let streams: Vec<StreamId> = self.streams.keys().copied().collect();
             for stream in streams {
@@ -224,16 +230,33 @@ impl<T: Default + Clone> Core<T> {
             }
             let Some(route) = self.routing.routes.get_mut(&orphan) else { continue };
             for mut batch in std::mem::take(&mut route.unsent) {
-                let paths = batch.jobs.paths().iter().map(|path| (path, batch.is_home));
-                let route = self.routing.common_route(now, paths);
-                if route.is_none() && batch.is_home {
+                let common = self.routing.common_route(now, batch.destinations());
+                if common.is_none() && batch.is_home {
                     // It waits for its home.
                     batch.jobs.paths().iter().for_each(|path| self.routing.retry(now, path));
+                } else if common.is_none() {
+                    // Others of its paths may have moved, too.
+                    self.resolve_paths_again(now, batch.jobs.paths());
                 }
+                let route = common.or_else(|| self.home_of_some(&batch));
                 batch.route = route.unwrap_or(orphan);
                 self.queue_unsent(batch);
             }
         }
+    }
+
+    /// A home of a batch whose paths no longer have one home: the publisher decides which of its
+    /// jobs it accepts. Rather one with a link.
+    fn home_of_some(&mut self, batch: &Batch<T>) -> Option<RouteId> {
+        let mut homes = Vec::new();
+        for (path, _) in batch.destinations().filter(|(_, at_home)| *at_home) {
+            homes.push(self.routing.route_of(path, true)?);
+        }
+        let is_up = |home: &&RouteId| {
+            let route = self.routing.routes.get(home);
+            route.is_some_and(|route| route.set.iter().any(|id| is_up(&self.peers, id)))
+        };
+        homes.iter().find(is_up).or(homes.first()).copied()
     }
 
     pub(super) fn start_resolve(&mut self, now: Time) {

@@ -97,6 +97,8 @@ pub(super) struct Routing<T> {
     pub(super) to_resolve: BTreeSet<Path>,
     /// A resolve request is in progress.
     pub(super) resolving: bool,
+    /// Routes that paths have left since their batches were last rerouted.
+    pub(super) left: BTreeSet<RouteId>,
     /// Increases when a path's route, or the one to its home, changes.
     pub(super) generation: u64,
     next_route: u32,
@@ -111,6 +113,7 @@ impl<T> Routing<T> {
             warming: BTreeSet::new(),
             to_resolve: BTreeSet::new(),
             resolving: false,
+            left: BTreeSet::new(),
             generation: 1,
             next_route: 0,
         }
@@ -157,6 +160,7 @@ impl<T> Routing<T> {
     pub(super) fn set_route(&mut self, path: &Path, route: Option<RouteId>) {
         let Some(entry) = self.paths.get_mut(path) else { return };
         if entry.route != route {
+            self.left.extend(entry.route);
             replace_route(&mut self.routes, &mut entry.route, route);
             self.generation += 1;
         }
@@ -166,6 +170,7 @@ impl<T> Routing<T> {
     pub(super) fn set_home(&mut self, path: &Path, home: Option<RouteId>) {
         let Some(entry) = self.paths.get_mut(path) else { return };
         if entry.home != home {
+            self.left.extend(entry.home);
             replace_route(&mut self.routes, &mut entry.home, home);
             self.generation += 1;
         }

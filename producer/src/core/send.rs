@@ -1,6 +1,6 @@
 //! Sealing batches, choosing their publishers, and sending them.
 
-use longshore_protocol::PublisherId;
+use longshore_protocol::{Path, PublisherId};
 use rand::RngExt;
 
 use super::Core;
@@ -143,16 +143,17 @@ impl<T: Default + Clone> Core<T> {
             && let Some(open) = stream.open.remove(&route)
         {
             stream.flush &= !stream.open.is_empty();
-            self.seal(stream_id, route, open, false);
+            self.seal(stream_id, route, open, None);
         }
     }
 
+    /// Seals a batch: an atomic one with the paths of which it has no job with keys.
     pub(super) fn seal(
         &mut self,
         stream: StreamId,
         route: RouteId,
         open: OpenBatch<T>,
-        atomic: bool,
+        atomic: Option<Vec<Path>>,
     ) {
         let is_home = self.routing.routes.get(&route).is_some_and(|route| route.is_home);
         let deadline = self.deadline_of(&open);
@@ -162,7 +163,8 @@ impl<T: Default + Clone> Core<T> {
             stream,
             route,
             is_home,
-            jobs: open.builder.seal(atomic),
+            jobs: open.builder.seal(atomic.is_some()),
+            plain_paths: atomic.unwrap_or_default(),
             ids: open.ids,
             indices: open.indices,
             bytes: open.bytes,
@@ -182,8 +184,7 @@ impl<T: Default + Clone> Core<T> {
         if !self.routing.routes.contains_key(&batch.route) {
             // Its route was swept while a publisher had it.
             let (at, is_home) = (batch.opened_at, batch.is_home);
-            let paths = batch.jobs.paths().iter().map(|path| (path, is_home));
-            batch.route = match self.routing.common_route(at, paths) {
+            batch.route = match self.routing.common_route(at, batch.destinations()) {
                 Some(route) => route,
                 None => self.routing.route_for(at, Vec::new(), Vec::new(), is_home),
             };

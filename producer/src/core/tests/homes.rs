@@ -433,3 +433,62 @@ fn an_atomic_batch_with_a_key_goes_to_the_home() {
     assert!(!scenario.sent.is_empty());
     assert!(scenario.sent.iter().all(|sent| sent.publisher == home.id));
 }
+
+/// Several paths have one home, whose machine is gone: a publisher with another id took over its
+/// name. They are not resolved at once.
+#[test]
+fn batches_follow_one_path_of_several_to_its_new_home() {
+    let (gone, heir) = (publisher(1), PublisherInfo { name: "p1".into(), ..publisher(2) });
+    let paths = ["/jobs/a", "/jobs/b", "/jobs/c"].map(path);
+    for (jobs, moves) in [([0, 0], 0), ([0, 1], 0), ([0, 1], 1), ([1, 0], 0)] {
+        let mut scenario = Scenario::new(StreamLimits { batch_jobs_max: 2, ..single() });
+        for path in &paths {
+            scenario.core.route(scenario.now, path, true, scenario.now);
+            scenario.drain();
+            scenario.resolve_with(answer(&[(gone.clone(), &["p1"])]), true);
+        }
+        for (n, at) in (1..).zip(jobs) {
+            let job = NewJob { path: paths[at].clone(), ..keyed(n) };
+            scenario.try_push(&job).expect("it has a home");
+        }
+        scenario.dials.clear();
+        scenario.core.routing.request_resolve(&paths[moves]);
+        scenario.pass(ms(1));
+        let moved = || answer(&[(heir.clone(), &["p1"])]);
+        scenario.resolve_with(moved(), true);
+        scenario.pass(WARMING_RETRY);
+        while !scenario.resolve_requests.is_empty() {
+            scenario.resolve_with(moved(), true);
+        }
+        let dial = scenario.dials.pop_front().expect("the heir is dialled");
+        scenario.attach(heir.id, dial.link, 1);
+        assert_eq!(scenario.next_sent().jobs, 2, "{jobs:?}, {moves}");
+    }
+}
+
+/// An atomic batch has jobs with keys and, for a path without a home, plain ones.
+#[test]
+fn an_atomic_batch_of_two_kinds_follows_its_home() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    let log = path("/log");
+    scenario.resolve_with(answer(&[(a.clone(), &["p1"]), (b.clone(), &["p1"])]), true);
+    scenario.core.route(scenario.now, &log, false, scenario.now);
+    scenario.drain();
+    scenario.resolve_with(answer(&[(a.clone(), &[]), (b.clone(), &[])]), true);
+    let jobs = [keyed(1), NewJob { path: log, ..job(2) }];
+    scenario.core.push_atomic(scenario.now, scenario.stream, &jobs).expect("it has a home");
+    scenario.drain();
+    scenario.attach_all();
+    let sent = scenario.next_sent();
+    assert_eq!(sent.publisher, a.id);
+    let refused = EnqueueOutcome::Refused(Refusal::NotHome);
+    scenario.answer(&sent, Ok(Runs::all(refused, sent.jobs)));
+    while let Some(asked) = scenario.resolve_requests.front() {
+        let names: &[&str] = if asked[0] == path("/jobs") { &["p2"] } else { &[] };
+        scenario.resolve_with(answer(&[(a.clone(), names), (b.clone(), names)]), true);
+        scenario.pass(ms(1));
+    }
+    scenario.attach_all();
+    assert_eq!(scenario.next_sent().publisher, b.id);
+}
