@@ -17,7 +17,7 @@ pub(crate) struct Limit {
 pub(crate) enum LimitAction {
     /// List limits
     Ls,
-    /// Set a limit of the jobs that run at once, or start in a time; or change the one of its name
+    /// Set a limit of the jobs that run at once, or start in a time; it replaces the one of its name
     Set(SetLimit),
     /// Remove a limit
     Rm {

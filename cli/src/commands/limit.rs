@@ -1,6 +1,6 @@
 //! `longshore limit ls`, `set` and `rm`: limits of the jobs that run at once, or start in a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -11,7 +11,7 @@ use super::known_publishers::note_if_none;
 use super::{Context, missing_json, warn_of_missing};
 use crate::arguments::{Limit, LimitAction, SetLimit};
 use crate::failure::AlreadyReported;
-use crate::output::Table;
+use crate::output::{Table, shell_word};
 use crate::time::show_duration;
 
 pub(super) async fn run(arguments: Limit, context: Context) -> anyhow::Result<()> {
@@ -94,6 +94,12 @@ async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
             limit.pattern
         );
     }
+    let before = context.queues().limits().await?;
+    let before = before.answers.iter().flat_map(|answered| &answered.answer);
+    let replaced: BTreeSet<String> = before
+        .filter(|known| known.name == limit.name && **known != limit)
+        .map(show_limit)
+        .collect();
     let gathered = match act.dry_run {
         true => unchanged(&context, |limits| !limits.contains(&limit)).await?,
         false => context.queues().set_limit(limit.clone()).await?,
@@ -114,6 +120,9 @@ async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
             };
             let name = &answered.publisher.name;
             context.output.line(format!("{}  {done} at {name}", limit.name))?;
+        }
+        for replaced in replaced {
+            context.output.line(format!("it replaces {replaced}"))?;
         }
     }
     if gathered.answers.is_empty() && gathered.is_whole() {
@@ -176,6 +185,14 @@ fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
 fn report_missing<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
     let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+}
+
+fn show_limit(limit: &JobLimit) -> String {
+    let concurrency = limit.concurrency.map(|units| format!(" --concurrency {units}"));
+    let rate = limit.rate.map(|rate| format!(" --rate {} --burst {}", show_rate(rate), rate.burst));
+    let [concurrency, rate] = [concurrency, rate].map(Option::unwrap_or_default);
+    let pattern = shell_word(limit.pattern.as_str());
+    format!("{pattern} --scope {}{concurrency}{rate}", limit.scope)
 }
 
 fn show_rate(rate: JobRate) -> String {

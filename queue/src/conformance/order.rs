@@ -50,7 +50,7 @@ pub(super) async fn jobs_of_an_order_key_run_one_at_a_time_in_order(scenario: &m
 pub(super) async fn a_dead_job_keeps_its_turn_only_if_its_queue_says_so(
     scenario: &mut StoreScenario,
 ) {
-    scenario.create([ordered(1, "ann"), ordered(2, "ann"), ordered(3, "ann")]).await;
+    scenario.create((1..=4).map(|number| ordered(number, "ann"))).await;
     let worker = scenario.worker("w", from("/jobs/**"), 100).await;
     let bury = || NewSettle::Bury(JobError::default());
     let token = scenario.delivered_job(worker).token;
@@ -71,7 +71,12 @@ pub(super) async fn a_dead_job_keeps_its_turn_only_if_its_queue_says_so(
     scenario.end(worker, &[(replacement.token, bury())]).await;
     assert!(scenario.delivered(worker).is_empty(), "job 9 is dead, and has the turn");
     scenario.act(Action::Drop, &[id(9)]).await;
-    assert_eq!(scenario.delivered_job(worker).id, id(3));
+    let third = scenario.delivered_job(worker);
+    assert_eq!(third.id, id(3));
+    scenario.end(worker, &[(third.token, bury())]).await;
+    assert!(scenario.delivered(worker).is_empty(), "job 3 is dead, and has the turn");
+    scenario.configure(QUEUE, QueueSettings::default(), true).await.expect("a queue");
+    assert_eq!(scenario.delivered_job(worker).id, id(4));
 }
 
 pub(super) async fn fair_keys_share_by_weight_whatever_one_enqueues(scenario: &mut StoreScenario) {

@@ -147,10 +147,14 @@ impl State {
     fn apply_batch(&mut self, batch: &EnqueueBatch, out: &mut Outcomes) -> Runs<EnqueueOutcome> {
         let mut destinations: Vec<Destination> =
             batch.paths.iter().map(|path| self.destination(path)).collect();
-        if batch.atomic
-            && let Some(refused) = self.refuse_atomic(batch, &destinations)
-        {
-            return refused;
+        // Jobs that expire at once could be gone, or make others go, before those that wait for them
+        // are there.
+        let mut late = None;
+        if batch.atomic {
+            match self.judge_atomic(batch, &destinations) {
+                Ok(has_parents) => late = has_parents.then(Vec::new),
+                Err(refused) => return refused,
+            }
         }
         let mut outcomes = Runs::default();
         let mut entries = batch.entries();
@@ -158,12 +162,13 @@ impl State {
         loop {
             next.extend(entries.by_ref().take(PREFETCH));
             if next.is_empty() {
+                late.iter().flatten().for_each(|job| self.expire_new(job, out));
                 return outcomes;
             }
             let heads = next.iter().filter_map(|entry: &BatchEntry| entry.head.as_ref().ok());
             self.rows.fetch_ids(heads.map(|head| &head.id));
             for entry in next.drain(..) {
-                outcomes.push(self.apply_entry(batch, &mut destinations, entry, out));
+                outcomes.push(self.apply_entry(batch, &mut destinations, entry, &mut late, out));
             }
         }
     }
@@ -173,6 +178,7 @@ impl State {
         batch: &EnqueueBatch,
         destinations: &mut [Destination],
         entry: BatchEntry,
+        late: &mut Option<Vec<JobId>>,
         out: &mut Outcomes,
     ) -> EnqueueOutcome {
         let path = &batch.paths[entry.path];
@@ -186,7 +192,23 @@ impl State {
         }
         let at = Command::BATCH_AT + entry.at;
         let record = RecordRef { index: self.index, at, length: entry.length };
-        self.enqueue_job(path, head, record, &mut destinations[entry.path], out)
+        let expires_at = head.options.as_ref().and_then(|options| options.expires_at);
+        let id = head.id;
+        let outcome = self.enqueue_job(path, head, record, &mut destinations[entry.path], out);
+        if expires_at.is_some() && outcome == EnqueueOutcome::Created {
+            match late {
+                Some(late) => late.push(id),
+                None => self.expire_new(&id, out),
+            }
+        }
+        outcome
+    }
+
+    /// A new job may have come too late.
+    pub(super) fn expire_new(&mut self, job: &JobId, out: &mut Outcomes) {
+        if let Some(slot) = self.rows.find(job) {
+            self.expire_if_past(slot, out);
+        }
     }
 
     /// Enqueues one job, whose entry is at `entry`.
@@ -251,12 +273,13 @@ impl State {
         EnqueueOutcome::Created
     }
 
-    /// For an atomic batch: the answers if one of its jobs is refused. Nothing has changed then.
-    fn refuse_atomic(
+    /// For an atomic batch: whether its jobs wait for others, or the answers if one of them is
+    /// refused. Nothing has changed then.
+    fn judge_atomic(
         &self,
         batch: &EnqueueBatch,
         destinations: &[Destination],
-    ) -> Option<Runs<EnqueueOutcome>> {
+    ) -> Result<bool, Runs<EnqueueOutcome>> {
         let mut new_jobs: HashMap<JobId, ((u32, u32), Relative)> = HashMap::new();
         let mut jobs_by_path: HashMap<&Path, u64> = HashMap::new();
         let mut new_queues = 0;
@@ -354,10 +377,10 @@ impl State {
         let verdicts: Vec<EnqueueOutcome> = batch.entries().map(&mut judge).collect();
         let is_refused = |verdict: &EnqueueOutcome| matches!(verdict, EnqueueOutcome::Refused(_));
         if !verdicts.iter().any(is_refused) {
-            return None;
+            return Ok(new_edges > 0);
         }
         let others = EnqueueOutcome::Refused(Refusal::BatchRefused);
-        Some(verdicts.into_iter().map(|v| if is_refused(&v) { v } else { others }).collect())
+        Err(verdicts.into_iter().map(|v| if is_refused(&v) { v } else { others }).collect())
     }
 
     /// Whether one more job fits, after this many of the batch: for its queue, for all queues, and
@@ -435,7 +458,7 @@ impl State {
         queue
     }
 
-    /// Adds a new job to its queue.
+    /// Adds a new job to its queue. The caller [expires](State::expire_new) it if it is late.
     #[inline]
     pub(super) fn insert_job(
         &mut self,
@@ -483,9 +506,6 @@ impl State {
             self.schedule_or_ready(slot, due, Substate::Fresh);
         }
         self.emit(slot, JobChange::Created, out);
-        if expires_at.is_some() {
-            self.expire_if_past(slot, out);
-        }
     }
 }
 

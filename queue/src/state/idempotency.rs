@@ -170,9 +170,11 @@ impl State {
         let is_unique = |row: &Row| self.side(row).is_some_and(|side| side.unique.is_some());
         let is_needed = self.uniques.table.len() > 0;
         if is_needed || self.profiles.table().iter().any(|(number, _)| has_keys(number)) {
-            let rows = (0..self.rows.allocated()).map(|slot| &self.rows[slot]);
-            for row in rows.filter(|row| row.substate.is_open()) {
-                if !has_keys(row.profile) && !is_unique(row) {
+            for slot in 0..self.rows.allocated() {
+                let row = &self.rows[slot];
+                // A dead job that keeps its turn holds up others of its key.
+                let counts = row.substate.is_open() || self.has_turn_of_dead(slot);
+                if !counts || !has_keys(row.profile) && !is_unique(row) {
                     continue;
                 }
                 let path = &self.queues[row.queue as usize].path;

@@ -175,6 +175,23 @@ impl State {
         }
     }
 
+    /// True of a dead job that keeps its turn.
+    pub(super) fn has_turn_of_dead(&self, slot: u32) -> bool {
+        let key = self.order_key_of(slot);
+        let is_dead = self.rows[slot].substate == Substate::Dead;
+        is_dead && key != NONE && self.orders.table[key].turn == slot
+    }
+
+    /// Dead jobs of the queue no longer keep their turns. It reads all order keys.
+    pub(super) fn return_turns_of_dead(&mut self, queue: u32) {
+        let keys = self.orders.table.entries().iter().map(|(_, key)| key);
+        let turns = keys.filter(|key| key.queue == queue && key.turn != NONE).map(|key| key.turn);
+        let of_dead = turns.filter(|&turn| self.rows[turn].substate == Substate::Dead);
+        for slot in of_dead.collect::<Vec<u32>>() {
+            self.return_turn(slot);
+        }
+    }
+
     /// Gives the turn of a dead job to the one that has replaced it.
     pub(super) fn keep_turn(&mut self, key: u32, job: &JobId, out: &mut Outcomes) {
         let slot = self.rows.find(job).filter(|&slot| self.rows[slot].substate.is_open());

@@ -84,6 +84,7 @@ impl State {
         let entry = RecordRef { index: self.index, at: Command::REPLACE_ENTRY_AT, length };
         let new = NewRow { entry, profile, schedule, replaces: Some(*id) };
         self.insert_job(queue, &head, new, out);
+        self.expire_new(&head.id, out);
         if has_turn {
             self.keep_turn(keys.order, &head.id, out);
         }

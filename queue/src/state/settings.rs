@@ -25,6 +25,7 @@ impl State {
         out: &mut Outcomes,
     ) {
         let result = self.queue_to_configure(change.path, out).map(|queue| {
+            let blocked = self.dead_blocks_order(queue);
             let q = &mut self.queues[queue as usize];
             if change.reset {
                 q.settings = QueueSettings::default();
@@ -34,6 +35,9 @@ impl State {
             if q.ended_jobs() > 0 || q.counts.dead > 0 {
                 // Ended jobs may have to be removed now: the next `Tick` checks.
                 self.schedule_cleanup(queue, self.now.mono_ms);
+            }
+            if blocked && !self.dead_blocks_order(queue) {
+                self.return_turns_of_dead(queue);
             }
             settings
         });

@@ -171,7 +171,8 @@ codes! {
         /// An option of the new job is out of range.
         BadOptions = 5, "BadOptions: an option of the new job is out of its range";
         /// The queue or the publisher has reached its limit of jobs. Try again later.
-        QueueFull = 6, "QueueFull: the queue has reached its limit of jobs";
+        QueueFull = 6, "QueueFull: the queue has reached its limit of jobs or, for a fair key with \
+                        another priority, the publisher that of fair keys";
         /// The disk has no space for jobs over 4 KiB. Try again later.
         NoSpace = 7, "NoSpace: the publisher's disk has no room for jobs; free some, and try again";
         /// Another job has the dead job's unique key. Try again when that one no longer holds it.

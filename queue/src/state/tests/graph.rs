@@ -39,6 +39,31 @@ fn a_parent_that_is_not_there_refuses_the_job() {
     assert_eq!(scenario.job(2).info.state, JobState::Blocked);
 }
 
+/// An atomic batch may come late: a job of it has expired, and its queue keeps no ended job.
+#[test]
+fn an_atomic_batch_whose_jobs_have_expired_is_applied_as_a_whole() {
+    for keep_ms in [Some(0), None] {
+        let rules = Rules { ended_per_queue: 1, ..Rules::STANDARD };
+        let mut scenario = StateScenario::with_rules(rules);
+        scenario.fill(1..=1);
+        let producer = scenario.link("producer");
+        scenario.act_on(Action::Cancel, &[1]);
+        let options = JobOptions { expires_at: Some(1), keep_ms, ..JobOptions::default() };
+        // The first one makes job 1 go, or goes itself.
+        let old = if keep_ms.is_none() { 1 } else { 2 };
+        let late = NewJob { options, ..plain(2) };
+        let jobs = [late, waiting(3, &[(2, 2)]), waiting(4, &[(2, 0)]), waiting(5, &[(old, 2)])];
+        let answers = scenario.enqueue_atomic(producer, &jobs);
+        assert_eq!(answers, [EnqueueOutcome::Created; 4], "{keep_ms:?}");
+        scenario.work_off();
+        let state =
+            |number| scenario.state.job(&id(number), scenario.now).map(|job| job.info.state);
+        assert_eq!(state(3), Some(JobState::Ready), "after any end");
+        assert!(matches!(state(4), Some(JobState::Cancelled) | None), "after a success");
+        assert_eq!(state(5), Some(JobState::Ready));
+    }
+}
+
 #[test]
 fn a_job_with_parents_has_no_other_time_and_is_not_prepared() {
     let mut scenario = StateScenario::begin();

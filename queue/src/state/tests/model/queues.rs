@@ -265,7 +265,12 @@ impl Model {
             keep_dead_ms: changes.keep_dead_ms.or(before.keep_dead_ms),
             dead_blocks_order: changes.dead_blocks_order.or(before.dead_blocks_order),
         };
-        Ok(settings.clone())
+        let settings = settings.clone();
+        if !self.dead_blocks_order(path) {
+            let dead = self.jobs.iter_mut().filter(|job| job.path == *path);
+            dead.filter(|job| job.state() == JobState::Dead).for_each(|job| job.has_turn = false);
+        }
+        Ok(settings)
     }
 
     pub(super) fn stop(&mut self, gate: Gate, pattern: &Glob, stopped: bool) -> PauseReport {
