@@ -1,14 +1,16 @@
 //! The tasks that run handlers: each takes the next job, runs the handler in place, and settles it.
 
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
 use longshore_protocol::{Entry, FrameWriter, JobError, JobId, Parent, TraceContext};
 use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tracing::field::{self, display};
 use tracing::{Instrument, Span};
 
@@ -57,12 +59,13 @@ impl<S: JobService> ServiceInstance<S> {
 pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
     let mut instance = ServiceInstance::new(service);
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
+    let clock = session.clock_of_jobs();
     let mut ended = None;
     loop {
         match session.next(ended.take(), &mut signal) {
             HandlerTaskStep::Run(job) => {
-                let finished = ended
-                    .insert(run_job(session.started, &mut instance, job, signal.clone()).await);
+                let run = run_job(&clock, &mut instance, job, signal.clone());
+                let finished = ended.insert(run.await);
                 if signal.has_threads() {
                     // A layer has ended the attempt, and could not end its blocking handler.
                     session.settle_early(finished);
@@ -99,9 +102,17 @@ fn parents_of(entry: &Entry) -> Option<Arc<[Parent]>> {
     (!after.is_empty()).then(|| after.as_slice().into())
 }
 
-/// Runs one attempt. Times of its context count from `started`.
+/// What attempts have in common.
+pub(crate) struct JobClock {
+    /// From when the times of their contexts count.
+    pub(crate) started: Instant,
+    /// How long a handler has to return once its job was taken away.
+    pub(crate) cancel_grace: Duration,
+}
+
+/// Runs one attempt.
 pub(crate) async fn run_job(
-    started: Instant,
+    JobClock { started, cancel_grace }: &JobClock,
     instance: &mut ServiceInstance<impl JobService>,
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
@@ -140,9 +151,10 @@ pub(crate) async fn run_job(
         return end(NewSettle::Fail(error), false, true);
     }
     let keeps_result = entry.options.keep_result;
+    let taken = signal.clone();
     let context = JobContext {
         signal,
-        started,
+        started: *started,
         id: entry.id,
         path: path.clone(),
         slot_id,
@@ -160,9 +172,21 @@ pub(crate) async fn run_job(
     let Entry { id, headers, payload, .. } = entry;
     let job = Job { id, path, headers, payload };
     let running = instance.run(JobRequest { job, context }).instrument(span.clone());
-    let (failure, panicked) = match catch_async(running).await {
-        Ok(Ok(completion)) => return end(settle_of(Ok(completion), keeps_result), false, false),
-        Ok(Err(failure)) => (failure, false),
+    let (failure, panicked) = match catch_async(unless_hung(running, &taken, *cancel_grace)).await {
+        Ok(Some(Ok(completion))) => {
+            return end(settle_of(Ok(completion), keeps_result), false, false);
+        }
+        Ok(Some(Err(failure))) => (failure, false),
+        Ok(None) => {
+            instance.service = None;
+            (
+                JobFailure::Retry(job_error(
+                    "Dropped",
+                    "it did not return after its job was taken away",
+                )),
+                false,
+            )
+        }
         Err(panicked) => {
             // A second panic adds nothing.
             let _ = catch(|| instance.service = None);
@@ -171,6 +195,28 @@ pub(crate) async fn run_job(
     };
     span.in_scope(|| log_failure(&FAILURE_LOG, std::time::Instant::now(), &failure, id, attempt));
     end(settle_of::<Completion>(Err(failure), keeps_result), panicked, false)
+}
+
+/// The output of a handler; none if it has not returned in time once its job was taken away: it
+/// would keep its place for ever.
+async fn unless_hung<T>(
+    running: impl Future<Output = T>,
+    signal: &LeaseSignal,
+    cancel_grace: Duration,
+) -> Option<T> {
+    let mut running = pin!(running);
+    let mut grace: Option<Pin<Box<Sleep>>> = None;
+    poll_fn(|context| {
+        if let Poll::Ready(output) = running.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        if grace.is_none() && !signal.is_taken(context.waker()) {
+            return Poll::Pending;
+        }
+        let grace = grace.get_or_insert_with(|| Box::pin(tokio::time::sleep(cancel_grace)));
+        grace.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }
 
 /// Logs a failed attempt, unless too many were logged.

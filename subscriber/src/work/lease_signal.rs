@@ -3,8 +3,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use longshore_protocol::limits::PROGRESS_BYTES_MAX;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -20,6 +22,8 @@ use crate::work::session::WorkerSession;
 pub(crate) struct LeaseSignal {
     /// The reason to stop; `None` while the handler should run.
     reason: watch::Sender<Option<CancelReason>>,
+    /// The task of the handler, which ends a handler that does not stop.
+    task: AtomicWaker,
     /// Counted from the worker's start.
     ends_ms: AtomicU64,
     /// The progress that the handler reported last.
@@ -52,6 +56,7 @@ impl LeaseSignal {
     pub(crate) fn for_session(session: Weak<dyn LeaseHost>) -> LeaseSignal {
         LeaseSignal {
             reason: watch::Sender::default(),
+            task: AtomicWaker::new(),
             ends_ms: AtomicU64::default(),
             progress: Mutex::default(),
             threads: AtomicU32::new(0),
@@ -90,6 +95,14 @@ impl LeaseSignal {
     /// Cancels the handler. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         self.reason.send_if_modified(|own| own.replace(own.unwrap_or(reason)).is_none());
+        self.task.wake();
+    }
+
+    /// True once the job was taken away from the handler; until then the task is woken for it.
+    pub(crate) fn is_taken(&self, task: &Waker) -> bool {
+        self.task.register(task);
+        // At the end of a shutdown the supervisor drops handlers, and releases their jobs.
+        self.reason().is_some_and(|reason| reason != CancelReason::Shutdown)
     }
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 pub use crate::work::lease_host::{LeaseHost, ParentsAnswer, ReadAnswer, StoreAnswer};
 
-use crate::work::handler_task::{ServiceInstance, run_job};
+use crate::work::handler_task::{JobClock, ServiceInstance, run_job};
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::QueuedJob;
 use crate::{
@@ -97,7 +97,8 @@ pub async fn attempt(
         entry,
     };
     let mut instance = ServiceInstance::new(service);
-    let finished = run_job(started, &mut instance, job, lease.signal).await;
+    let clock = JobClock { started, cancel_grace: Duration::MAX };
+    let finished = run_job(&clock, &mut instance, job, lease.signal).await;
     Ended { settle: finished.settle, panicked: finished.panicked }
 }
 

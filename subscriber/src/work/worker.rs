@@ -270,8 +270,10 @@ impl<L, J> Subscription<L, J> {
         self
     }
 
-    /// Sets how long handlers have to return once their contexts are cancelled at the end of the
-    /// grace; 1 s by default. Handlers that have not returned are dropped, and their jobs released.
+    /// Sets how long handlers have to return once their contexts are cancelled: because their jobs
+    /// were taken away (cancelled, timed out, or their leases lost), or at the end of the grace.
+    /// 1 s by default. Async handlers that have not returned are dropped where they await; jobs that
+    /// they still have are released.
     pub fn cancel_grace(mut self, grace: Duration) -> Subscription<L, J> {
         self.settings.cancel_grace = grace;
         self
@@ -422,7 +424,7 @@ impl<L> Subscription<L> {
         let subscriptions = subscribes(&sources, &limits, concurrency);
         let patterns = sources.patterns.iter().map(|source| source.pattern.clone());
         let limits = patterns.zip(limits).collect();
-        let session = WorkerSession::new(concurrency, bound, limits, rand::random());
+        let session = WorkerSession::new(concurrency, bound, limits, cancel_grace, rand::random());
         stats.show(session.clone());
         let link = cluster.link_options(options.link);
         let resolver = ReadClient::builder().name(&options.name).connect(cluster);

@@ -94,6 +94,11 @@ impl SettleBatchBuilder {
         self.count >= SETTLES_MAX || self.items.body_len() > BATCH_BYTES_MAX / 2
     }
 
+    /// The size of the items so far, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.items.body_len()
+    }
+
     /// Adds the end of a lease. A result over its limit is cut to one byte over it, which is
     /// refused all the same.
     pub fn push(&mut self, token: Token, settle: &NewSettle) {

@@ -74,7 +74,7 @@ const ONE_AT_A_TIME: Limits = Limits {
     concurrency: 1,
     prefetch: 0,
     grace: Duration::from_secs(25),
-    cancel_grace: Duration::from_millis(50),
+    cancel_grace: Duration::from_secs(10),
 };
 
 fn start_worker(
@@ -105,8 +105,9 @@ fn start_worker_on(
     handler: impl JobService,
 ) -> RunningWorker {
     traces::keep_spans_enabled();
-    let session =
-        WorkerSession::new(limits.concurrency, limits.concurrency + limits.prefetch, Vec::new(), 7);
+    let bound = limits.concurrency + limits.prefetch;
+    let grace = limits.cancel_grace;
+    let session = WorkerSession::new(limits.concurrency, bound, Vec::new(), grace, 7);
     let handle = ShutdownHandle::new();
     let sets: Vec<_> = found.iter().map(|_| watch::Sender::new(Vec::new())).collect();
     let watches = sets.iter().map(|set| TestSource(set.subscribe())).collect();

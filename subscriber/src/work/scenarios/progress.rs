@@ -76,3 +76,30 @@ async fn a_run_timeout_cancels_the_attempt() {
     let report = worker.report().await;
     assert_eq!((report.completed, report.leases_lost), (0, 1));
 }
+
+/// It would keep its place for ever: a hang becomes a crash.
+#[tokio::test]
+async fn a_handler_that_hangs_is_dropped_once_its_job_is_taken_away() {
+    let (handler, mut started_rx, go) = gated_handler();
+    let limits = Limits { cancel_grace: Duration::from_millis(50), ..ONE_AT_A_TIME };
+    let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
+    for (token, reason) in
+        [(1, Revoked::TimedOut), (2, Revoked::Cancelled), (3, Revoked::LeaseLost)]
+    {
+        link.deliver(&[(token, "x")]);
+        let context = within(started_rx.recv()).await.unwrap();
+        link.revoke(reason, token);
+        within(context.cancelled()).await;
+        // It does not look at its context, and waits for what does not come.
+        link.granted(1).await;
+    }
+    link.deliver(&[(4, "x")]);
+    within(started_rx.recv()).await.unwrap();
+    go.add_permits(1);
+    let batch = link.settle().await;
+    assert_eq!(verdicts(&batch), [(4, Verdict::Complete(None))]);
+    link.answer(&batch, SettleOutcome::Accepted);
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.leases_lost), (1, 3));
+}

@@ -92,6 +92,9 @@ impl WorkerSession {
     ) -> Result<(), WaitEnd> {
         let now = self.now();
         let mut state = self.state.lock();
+        if state.intake == Intake::Released {
+            return Err(context.cancel_reason().map_or(WaitEnd::Ended, WaitEnd::Lost));
+        }
         let slot = state.slot(context.slot_id);
         // A context may outlive its handler, and its slot may belong to another publisher by then.
         let is_own_signal = |signal: &Arc<LeaseSignal>| Arc::ptr_eq(signal, &context.signal);

@@ -69,13 +69,15 @@ impl WorkerSession {
         }
     }
 
-    /// Releases all running jobs; what their handlers return from now on is dropped.
+    /// Releases all running jobs; what their handlers return from now on is dropped. Results that
+    /// have to wait for space keep their leases.
     pub(crate) fn release_running(&self) {
         let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
         for slot in &mut state.slots {
             let linked = slot.sender.is_some();
-            for (token, lease) in slot.leases.take_all() {
+            let postponed = slot.settles.postponed();
+            for (token, lease) in slot.leases.take_all_but(&postponed) {
                 if let Some(signal) = lease.job.signal {
                     signal.cancel(CancelReason::Shutdown);
                 }
@@ -94,6 +96,7 @@ impl WorkerSession {
     pub(crate) fn close(&self) {
         self.cancel_all();
         let mut state = self.state.lock();
+        state.intake = Intake::Released;
         state.end_checkpoints(WaitEnd::Ended);
         for sender in state.slots.iter_mut().filter_map(|slot| slot.sender.take()) {
             sender.close("the worker has stopped");

@@ -25,6 +25,7 @@ use tokio::sync::{Notify, SetOnce, watch};
 use tokio::time::Instant;
 
 pub(crate) use self::checkpoints::earlier;
+use crate::work::handler_task::JobClock;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::blocked::BlockedDetector;
 use crate::work::state::checkpoints::CheckpointRequest;
@@ -45,6 +46,8 @@ use crate::{PublisherState, SubscriptionStatus, WorkerStats};
 #[derive(Debug)]
 pub(crate) struct WorkerSession {
     pub(crate) started: Instant,
+    /// How long a handler has to return once its job was taken away.
+    cancel_grace: Duration,
     pause_detector: Mutex<PauseDetector>,
     state: Mutex<State>,
     /// Wakes one handler task.
@@ -90,6 +93,8 @@ struct State {
     intake: Intake,
     /// An operator requested quiet.
     quiet: bool,
+    /// Publishers have no space for more results than may wait here.
+    is_full: bool,
     handlers: BlockedDetector,
     stats: WorkerStats,
 }
@@ -227,6 +232,7 @@ impl WorkerSession {
         concurrency: usize,
         bound: usize,
         limits: Vec<(Glob, SourceLimits)>,
+        cancel_grace: Duration,
         seed: u64,
     ) -> Arc<WorkerSession> {
         let (patterns, limits): (Vec<Glob>, Vec<SourceLimits>) = limits.into_iter().unzip();
@@ -234,6 +240,7 @@ impl WorkerSession {
         let subscriptions = subscriptions::bounds(bound, &limits);
         Arc::new(WorkerSession {
             started: Instant::now(),
+            cancel_grace,
             pause_detector: Mutex::default(),
             state: Mutex::new(State {
                 durable: ReconnectingSubscription::new(bound, subscriptions, seed),
@@ -253,6 +260,7 @@ impl WorkerSession {
                 outlived: 0,
                 intake: Intake::Open,
                 quiet: false,
+                is_full: false,
                 handlers: BlockedDetector::default(),
                 stats: WorkerStats::default(),
             }),
@@ -264,6 +272,10 @@ impl WorkerSession {
 
     pub(crate) fn now(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    pub(crate) fn clock_of_jobs(&self) -> JobClock {
+        JobClock { started: self.started, cancel_grace: self.cancel_grace }
     }
 
     fn clock(&self) -> RunClock {

@@ -1,5 +1,5 @@
-//! No new jobs for a while, at all publishers: an operator requests that, or handlers block their
-//! runtime. Running jobs continue, and links stay.
+//! No new jobs for a while, at all publishers: an operator requests that, handlers block their
+//! runtime, or too many results wait for space. Running jobs continue, and links stay.
 
 use std::time::Duration;
 
@@ -9,6 +9,10 @@ use longshore_protocol::messages::work::{NewSettle, Quiet};
 use super::{Intake, SlotId, State, WorkerSession};
 use crate::work::state::credits::SubscriptionKey;
 use crate::work::state::durable::DurableEvent;
+
+/// Most bytes of results that wait for space at their publishers while jobs are taken: 64 MiB.
+/// Beyond it come those of the jobs that run, of up to 1 MiB each.
+const POSTPONED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl WorkerSession {
     /// A publisher forwards an operator's request. It applies to every publisher, until the
@@ -58,8 +62,17 @@ impl WorkerSession {
                 "handlers block every thread of their runtime: jobs that wait here are released, \
                  and no others are taken meanwhile; use handle_blocking for handlers that compute"
             );
-            self.apply_intake(&mut state, before);
         }
+        let postponed: usize = state.slots.iter().map(|slot| slot.settles.postponed_bytes()).sum();
+        let is_full = postponed > POSTPONED_BYTES_MAX;
+        if is_full && !state.is_full {
+            tracing::warn!(
+                bytes = postponed,
+                "publishers have no space for these results: no job is taken until they have"
+            );
+        }
+        state.is_full = is_full;
+        self.apply_intake(&mut state, before);
     }
 
     /// How long ago the thread of the links ran last; zero before its start.
@@ -105,7 +118,7 @@ impl WorkerSession {
 impl State {
     /// True while waiting and arriving jobs are released.
     pub(super) fn takes_no_jobs(&self) -> bool {
-        self.quiet || self.handlers.are_blocked()
+        self.quiet || self.is_full || self.handlers.are_blocked()
     }
 
     /// Releases all jobs that have not begun. Returns the subscription of each job at

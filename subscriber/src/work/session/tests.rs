@@ -2,7 +2,8 @@
 
 use longshore_protocol::Epoch;
 use longshore_protocol::limits::TOKENS_MAX;
-use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes};
+use longshore_protocol::messages::work::{Deliver, Delivery, JobTimes, SettleBatch, Settled};
+use longshore_protocol::{Runs, SettleOutcome};
 
 use super::*;
 use crate::work::state::run_length::{BEGIN_WAIT_MAX, IDLE_WAIT_MAX};
@@ -16,7 +17,7 @@ fn publisher() -> PublisherInfo {
 
 /// A session with one publisher that delivered these jobs.
 fn session_with(tokens: &[u64]) -> Arc<WorkerSession> {
-    let session = WorkerSession::new(2, 4, Vec::new(), 7);
+    let session = WorkerSession::new(2, 4, Vec::new(), crate::CANCEL_GRACE, 7);
     session.watched(true, vec![publisher()]);
     let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
     let deliver = Deliver {
@@ -252,7 +253,7 @@ fn add_and_lose_publisher(session: &WorkerSession, n: u64) {
 
 #[test]
 fn slots_of_forgotten_publishers_are_reused() {
-    let session = WorkerSession::new(2, 4, Vec::new(), 7);
+    let session = WorkerSession::new(2, 4, Vec::new(), crate::CANCEL_GRACE, 7);
     (1..=1_000).for_each(|n| add_and_lose_publisher(&session, n));
     let state = session.state.lock();
     assert!(state.slots.len() <= 2 && state.slot_ids.len() <= 2, "{}", state.slots.len());
@@ -297,7 +298,13 @@ fn a_slot_with_a_running_handler_is_not_reused() {
 #[test]
 fn a_job_that_did_not_begin_frees_its_cap() {
     let limits = SourceLimits { cap: Some(1), weight: 1 };
-    let mut session = WorkerSession::new(2, 4, vec![(Glob::new("/jobs/**").unwrap(), limits)], 7);
+    let mut session = WorkerSession::new(
+        2,
+        4,
+        vec![(Glob::new("/jobs/**").unwrap(), limits)],
+        crate::CANCEL_GRACE,
+        7,
+    );
     session.watched(true, vec![publisher()]);
     let deliver = |token: u64| Deliver {
         subscription: 2,
@@ -320,7 +327,7 @@ fn a_capped_source_leaves_handler_tasks_to_others() {
     let capped = SourceLimits { cap: Some(1), weight: 1 };
     let limits = [("/jobs/slow", capped), ("/jobs/**", SourceLimits::default())];
     let limits = limits.map(|(pattern, limits)| (Glob::new(pattern).unwrap(), limits));
-    let session = WorkerSession::new(3, 9, limits.into(), 7);
+    let session = WorkerSession::new(3, 9, limits.into(), crate::CANCEL_GRACE, 7);
     session.watched(true, vec![publisher()]);
     let jobs = [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)];
     let paths = ["/jobs/slow", "/jobs/fast"].map(|path| Path::new(path).unwrap()).into();
@@ -353,7 +360,7 @@ fn fast_session(
     concurrency: usize,
     jobs: impl IntoIterator<Item = (u64, u16)>,
 ) -> Arc<WorkerSession> {
-    let session = WorkerSession::new(concurrency, 100, Vec::new(), 7);
+    let session = WorkerSession::new(concurrency, 100, Vec::new(), crate::CANCEL_GRACE, 7);
     session.watched(true, vec![publisher()]);
     let Connect { slot_id, .. } = session.take_connects().pop().expect("it is dialled");
     let jobs = jobs.into_iter();
@@ -480,4 +487,61 @@ fn a_blocking_handler_that_outlives_its_attempt_keeps_its_handler_task() {
     };
     assert_eq!((jobs[0].token, held(&session)), (Token(3), (1, 1)));
     assert_eq!(session.state.lock().slot(0).settles.unanswered(), 1, "settled once");
+}
+
+/// A session whose publisher has no space for these results, of 1 MiB each.
+fn session_without_space(tokens: std::ops::Range<u64>) -> Arc<WorkerSession> {
+    let session = session_with(&[]);
+    let mut state = session.state.lock();
+    let settles = &mut state.slots[0].settles;
+    settles.attached(1);
+    for token in tokens.clone() {
+        let result = Some(Bytes::from(vec![0; 1024 * 1024]));
+        settles.push(Token(token), &NewSettle::Complete { result }, None);
+    }
+    drop(state);
+    answer_all(&session, SettleOutcome::NoSpace);
+    session
+}
+
+/// Answers all that is sent and unanswered.
+fn answer_all(session: &WorkerSession, outcome: SettleOutcome) {
+    loop {
+        let sent = session.state.lock().slots[0].settles.next_to_send(session.now());
+        let Some(sent) = sent else { return };
+        let batch = SettleBatch::decode(sent.body).unwrap();
+        let outcomes = Runs::all(outcome, batch.len());
+        session.settled(0, &Settled { sequence: batch.sequence, outcomes });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_job_is_taken_while_too_many_results_wait_for_space() {
+    for (results, takes_jobs) in [(60, true), (70, false)] {
+        let session = session_without_space(0..results);
+        session.record_handlers_tick();
+        session.record_tick();
+        assert_eq!(!session.state.lock().takes_no_jobs(), takes_jobs, "{results}");
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            session.state.lock().slots[0].settles.retry(session.now());
+        }
+        session.record_handlers_tick();
+        session.record_tick();
+        assert_eq!(!session.state.lock().takes_no_jobs(), takes_jobs, "they are sent again");
+        answer_all(&session, SettleOutcome::Accepted);
+        session.record_tick();
+        assert!(!session.state.lock().takes_no_jobs(), "they are stored");
+    }
+}
+
+/// A deploy while a disk is short of space: the job has completed, and would run again.
+#[tokio::test(start_paused = true)]
+async fn results_that_wait_for_space_are_not_released_by_a_drain() {
+    let session = session_without_space(1..3);
+    session.drain();
+    session.release_running();
+    let state = session.state.lock();
+    assert_eq!(state.slots[0].leases.len(), 2, "their leases are renewed");
+    assert!(state.slots[0].settles.tokens().next().is_none(), "nothing is released");
 }

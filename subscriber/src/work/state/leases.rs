@@ -5,7 +5,7 @@
 //! later, so the worker stops first. A new lease counts from its arrival, which is later than at
 //! the publisher; its first renewal corrects that.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -101,9 +101,12 @@ impl<J> Leases<J> {
         running_attempts
     }
 
-    /// Takes all leases.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = (Token, Lease<J>)> {
-        self.by_token.drain()
+    /// Takes all leases but these.
+    pub(crate) fn take_all_but(
+        &mut self,
+        kept: &BTreeSet<Token>,
+    ) -> impl Iterator<Item = (Token, Lease<J>)> {
+        self.by_token.extract_if(|token, _| !kept.contains(token))
     }
 
     /// The link is attached again: renews everything at once, because the remaining time at the

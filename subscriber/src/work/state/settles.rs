@@ -2,7 +2,7 @@
 //! with the same numbers on the next link. Settles that the publisher has no space for are
 //! retained, and sent again with new numbers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,8 +70,8 @@ pub(crate) struct Settles {
     settles_in_flight: usize,
     /// When the last batch was sent.
     sent_at: Duration,
-    /// Settles that the publisher has no space for.
-    postponed: Vec<(Token, NewSettle)>,
+    /// Settles that the publisher has no space for, and the sizes of their results or errors.
+    postponed: Vec<(Token, NewSettle, usize)>,
     /// When they are sent again; set by the next [`Settles::retry`].
     retry_at: Option<Duration>,
     /// The next wait.
@@ -244,7 +244,7 @@ impl Settles {
                 self.push(item.token, &settle, None);
             } else {
                 postponed.push((item.token, SettleKind::of(&settle), Some(SettleOutcome::NoSpace)));
-                self.postponed.push((item.token, settle));
+                self.postponed.push((item.token, settle, bytes));
             }
         }
         postponed
@@ -268,7 +268,7 @@ impl Settles {
         self.retry_at = None;
         let mut open = OpenBatch { isolated: true, ..OpenBatch::default() };
         let mut tokens = Vec::with_capacity(self.postponed.len());
-        for (token, settle) in self.postponed.drain(..) {
+        for (token, settle, _) in self.postponed.drain(..) {
             if open.builder.is_full() {
                 let full = OpenBatch { isolated: true, ..OpenBatch::default() };
                 self.open.push_back(std::mem::replace(&mut open, full));
@@ -287,6 +287,22 @@ impl Settles {
         let in_flight = !self.in_flight.is_empty();
         let overdue = Some(self.sent_at + ANSWER_WAIT).filter(|at| in_flight && *at > now);
         self.retry_at.into_iter().chain(overdue).min().filter(|_| self.attached)
+    }
+
+    /// The tokens of settles that wait for space, or were sent again.
+    pub(crate) fn postponed(&self) -> BTreeSet<Token> {
+        let open = self.open.iter().filter(|open| open.isolated).flat_map(|open| &open.items);
+        let in_flight = self.in_flight.iter().filter(|batch| batch.isolated);
+        let again = open.chain(in_flight.flat_map(|batch| &batch.items)).map(|(token, _)| *token);
+        self.postponed.iter().map(|(token, ..)| *token).chain(again).collect()
+    }
+
+    /// The bytes of these settles.
+    pub(crate) fn postponed_bytes(&self) -> usize {
+        let open = self.open.iter().filter(|open| open.isolated).map(|open| open.builder.bytes());
+        let in_flight = self.in_flight.iter().filter(|batch| batch.isolated);
+        let postponed = self.postponed.iter().map(|(.., bytes)| *bytes);
+        open.chain(in_flight.map(|batch| batch.body.len())).chain(postponed).sum()
     }
 
     /// Settles without an answer.
