@@ -65,8 +65,8 @@ impl PipelineBuilder {
         self
     }
 
-    /// Sets how long a partial batch waits while the publisher has an unanswered one. 1 ms by
-    /// default.
+    /// Sets how long a partial batch waits while the publisher has an unanswered one: at most half
+    /// of the producer's `answer_timeout`. 1 ms by default.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.limits.linger = linger;
         self
@@ -103,7 +103,10 @@ impl PipelineBuilder {
     pub fn open(self, producer: &Producer) -> (Pipeline, Receipts) {
         let handle = producer.handle();
         let receipts = Arc::new(ReceiptQueue::default());
-        let stream = handle.driver.open_stream(self.limits, Some(receipts.clone()));
+        // A batch that waits longer would time out before it is sent.
+        let linger = self.limits.linger.min(handle.driver.options.answer_timeout / 2);
+        let limits = StreamLimits { linger, ..self.limits };
+        let stream = handle.driver.open_stream(limits, Some(receipts.clone()));
         let reader = Receipts { queue: receipts.clone(), _handle: handle.clone() };
         let receipts_jobs_max = self.receipts_jobs_max;
         (Pipeline { handle, stream, receipts_jobs_max, next_index: 0, receipts }, reader)

@@ -57,6 +57,7 @@ impl<T: Default + Clone> Core<T> {
             // The publisher has received batches below `next`, and sends their receipts again. The
             // others have not arrived, and the earlier links have ended: they are renumbered
             // without a gap.
+            peer.accepted = next - 1;
             peer.next = next;
             for in_flight in &mut peer.unanswered {
                 in_flight.arrived = in_flight.sequence < next;

@@ -141,6 +141,9 @@ impl<T: Default + Clone> Core<T> {
         let Some(stream) = self.streams.get_mut(&stream_id) else {
             return Err(PushError::Never(EnqueueError::Closed));
         };
+        if !stream.has_room_for(&open) {
+            return Err(PushError::Full);
+        }
         stream.jobs += open.ids.len();
         stream.bytes += open.bytes;
         let tag = open.tag.clone();

@@ -72,6 +72,13 @@ impl<T> StreamState<T> {
                 && self.bytes + weight(job) <= self.limits.in_flight_bytes_max)
     }
 
+    /// The same for the jobs of a batch.
+    pub(super) fn has_room_for(&self, batch: &OpenBatch<T>) -> bool {
+        self.jobs == 0
+            || (self.jobs + batch.ids.len() <= self.limits.in_flight_jobs_max
+                && self.bytes + batch.bytes <= self.limits.in_flight_bytes_max)
+    }
+
     /// True if `open` must be sealed before `job` is added.
     pub(super) fn overflows(&self, open: &OpenBatch<T>, job: &NewJob) -> bool {
         open.bytes + weight(job) > self.limits.batch_bytes_max || !open.builder.fits(job)

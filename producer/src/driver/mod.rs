@@ -84,6 +84,8 @@ pub(crate) struct Driver {
     /// Notified when a batch has finished.
     batch_ended: Notify,
     started: Instant,
+    /// Of its tasks: callers may be on others, which may end before it.
+    runtime: tokio::runtime::Handle,
     pub(crate) directory: Directory,
     pub(crate) options: ProducerBuilder,
     pub(crate) session: SessionId,
@@ -110,12 +112,13 @@ impl Driver {
             routes_changed: Notify::new(),
             batch_ended: Notify::new(),
             started: Instant::now(),
+            runtime: tokio::runtime::Handle::current(),
             directory,
             options,
             session,
             closed: CancellationToken::new(),
         });
-        tokio::spawn(run_timers(driver.clone()));
+        driver.runtime.spawn(run_timers(driver.clone()));
         driver
     }
 
@@ -302,7 +305,7 @@ impl Driver {
                 }
                 Action::Resolve(paths) => {
                     let driver = self.clone();
-                    tokio::spawn(async move {
+                    self.runtime.spawn(async move {
                         tokio::select! {
                             () = driver.closed.cancelled() => {}
                             answer = driver.directory.resolve(paths.clone()) => {
@@ -315,7 +318,7 @@ impl Driver {
                     let stop = self.closed.child_token();
                     let link_handle = LinkHandle { number: link, stop: stop.clone(), sender: None };
                     state.links.insert(publisher.id, link_handle);
-                    tokio::spawn(self.clone().run_link(publisher, link, stop));
+                    self.runtime.spawn(self.clone().run_link(publisher, link, stop));
                 }
                 Action::Close { publisher, link, reason } => {
                     tracing::debug!(publisher = %publisher, reason, "closing the link");

@@ -34,6 +34,27 @@ fn lost_batches_are_resent_in_order_without_a_gap() {
     assert_eq!(again, [2, 3, 4, 5], "the first two for their receipts, the others were lost");
 }
 
+/// The publisher has them, and forgot this producer before it could send their receipts.
+#[test]
+fn batches_that_have_arrived_are_unknown_once_the_publisher_forgot_them() {
+    let a = publisher(1);
+    let mut scenario = Scenario::new(single());
+    scenario.request_route();
+    scenario.resolve(std::slice::from_ref(&a));
+    scenario.push(1);
+    let link = scenario.attach_next(1);
+    assert_eq!(scenario.next_sent().sequence, 1);
+    scenario.lose_link(a.id, link);
+    scenario.pass(secs(13));
+    let link = scenario.attach_next(2);
+    assert_eq!(scenario.next_sent().sequence, 1, "for its receipt");
+    scenario.lose_link(a.id, link);
+    scenario.pass(secs(13));
+    scenario.attach_next(1);
+    assert!(scenario.sent.is_empty(), "it would be created a second time");
+    assert!(matches!(scenario.next_end().end, BatchOutcome::Unknown { .. }));
+}
+
 #[test]
 fn an_answer_on_an_older_link_is_ignored() {
     let a = publisher(1);

@@ -117,6 +117,22 @@ fn in_flight_bytes_are_bounded_unless_the_stream_is_empty() {
     scenario.push(2);
 }
 
+/// Callers that give up leave their batches here until these time out.
+#[test]
+fn atomic_batches_keep_to_the_limits_in_flight() {
+    let a = publisher(1);
+    let limits = StreamLimits { in_flight_jobs_max: 5, ..single() };
+    let mut scenario = Scenario::linked_to(limits, std::slice::from_ref(&a));
+    let jobs = |n: u64| -> Vec<NewJob> { (n..n + 4).map(job).collect() };
+    assert!(scenario.core.push_atomic(scenario.now, scenario.stream, &jobs(0)).is_ok());
+    scenario.drain();
+    let full = scenario.core.push_atomic(scenario.now, scenario.stream, &jobs(10));
+    assert!(matches!(full, Err(PushError::Full)));
+    let first = scenario.next_sent();
+    scenario.answer_all(&first);
+    assert!(scenario.core.push_atomic(scenario.now, scenario.stream, &jobs(10)).is_ok());
+}
+
 #[test]
 fn an_atomic_batch_must_fit_into_one_batch() {
     let a = publisher(1);
