@@ -36,7 +36,10 @@ pub(crate) fn scope<'a>(
         // The caller checks the pattern of a limit that exists.
         Request::RemoveLimit { .. } => within(rights, action, None),
         // The same for schedules.
-        Request::Schedules { .. } | Request::PreviewSchedule { .. } => within(rights, action, None),
+        Request::Schedules { .. } => within(rights, action, None),
+        Request::PreviewSchedule { schedule, .. } => {
+            or_forbidden(rights.may(action, &schedule.path))
+        }
         Request::RemoveSchedule { .. }
         | Request::PauseSchedule { .. }
         | Request::RunSchedule { .. } => within(rights, action, None),

@@ -174,6 +174,24 @@ fn adding_a_rule_keeps_rights_and_taking_one_does_not() {
     assert!(anonymous.is_nothing() && !both.is_nothing());
 }
 
+/// Some choose their names themselves, at an identity provider.
+#[test]
+fn no_name_is_a_right_to_the_servers() {
+    let rights = |path: &str, name: &str| {
+        let text = format!("[[allow]]\nwho = [\"*\"]\ndo = [\"*\"]\npaths = [{path:?}]\n");
+        Policy::parse(&text).unwrap().rights(identity(name).as_ref())
+    };
+    for (path, name) in
+        [("/${user}/**", "cn:sys"), ("/s${user}", "cn:ys"), ("/{jobs,${user}}/**", "cn:sys")]
+    {
+        let rights = rights(path, name);
+        let on_servers = Action::ALL.iter().any(|action| rights.may_at_server(*action));
+        assert!(!on_servers, "{path} for {name}");
+    }
+    assert!(rights("/${user}/**", "cn:system").may(Action::Work, &Path::new("/system/a").unwrap()));
+    assert!(rights("/sys/**", "cn:sys").may_at_server(Action::Operate));
+}
+
 #[test]
 fn a_publishers_id_belongs_to_the_identity_that_the_policy_names() {
     let (one, two) = (PublisherId([1; 16]), PublisherId([2; 16]));

@@ -2,6 +2,7 @@
 
 use longshore_protocol::{Glob, Path};
 
+use super::rights::SERVER_PATH;
 use super::subject::Subject;
 use crate::action::Action;
 use crate::identity::Identity;
@@ -74,8 +75,13 @@ fn per_user(text: &str, who: Option<&Identity>, effect: Effect) -> Option<Glob> 
     let is_plain = |name: &&str| !name.contains(['/', '*', '?', '{', '}', '[', ']', ',']);
     let name = who.map(|who| who.name.as_str()).filter(is_plain);
     let own = name.and_then(|name| Glob::new(&text.replace(USER, name)).ok());
+    // A client that is named `sys` gets no right at the servers from a rule for all users.
+    let begins_with_user = text.split('/').nth(1).is_some_and(|first| first.contains(USER));
+    let is_of_servers = |own: &Glob| {
+        Path::new(SERVER_PATH).is_ok_and(|server| own.could_match_at_or_below(&server))
+    };
     match effect {
-        Effect::Allow => own,
+        Effect::Allow => own.filter(|own| !(begins_with_user && is_of_servers(own))),
         Effect::Deny => own.or_else(|| Glob::new(&text.replace(USER, "*")).ok()),
     }
 }

@@ -174,10 +174,13 @@ impl Owner {
         Ok(())
     }
 
-    /// Whether a request changes a limit or a schedule of queues on which the client may not act.
+    /// Whether a request changes a limit or a schedule of queues on which the client may not act, or
+    /// tells of it.
     fn is_of_others(&self, rights: &Rights, request: &Request) -> bool {
         let schedule = match request {
-            Request::PutSchedule { schedule, .. } => Some(&schedule.name),
+            Request::PutSchedule { schedule, .. } | Request::PreviewSchedule { schedule, .. } => {
+                Some(&schedule.name)
+            }
             Request::RemoveSchedule { name }
             | Request::PauseSchedule { name, .. }
             | Request::RunSchedule { name } => Some(name),

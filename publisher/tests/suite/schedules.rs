@@ -201,11 +201,20 @@ async fn only_who_may_act_and_enqueue_changes_a_schedule() {
     assert_eq!(names, ["b"]);
     let name = || "a".to_owned();
     let entry = entry();
+    let preview = |name: &str, path: &str| Request::PreviewSchedule {
+        schedule: every(name, path, 60_000),
+        created_at: None,
+        after: None,
+        count: 1,
+    };
     for request in [
         Request::PutSchedule { schedule: every("c", "/b", 60_000), entry: entry.clone() },
         Request::RemoveSchedule { name: name() },
         Request::PauseSchedule { name: name(), paused: true },
         Request::RunSchedule { name: name() },
+        // A preview would tell when another's schedule was added.
+        preview("a", "/b"),
+        preview("c", "/a"),
     ] {
         assert_eq!(client.try_ask(request).await, Err(RequestError::Forbidden));
     }

@@ -5,8 +5,9 @@
 //! leaves one or the other. Its modification time is set each second: from it the next run computes
 //! the downtime, without a write for each heartbeat.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -73,6 +74,11 @@ pub(super) fn wait(timing: &ResolverTiming, downtime: Duration) -> Wait {
     }
 }
 
+/// Creates a file that only this replica's user can read, whatever the umask.
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
 impl KnownPublishersFile {
     /// Locks the directory for this replica, creating it if missing, and loads the file in it, if
     /// there is one. A damaged file is renamed, and so is that of another cluster, if this one is
@@ -81,8 +87,8 @@ impl KnownPublishersFile {
         folder: &Path,
         fresh: bool,
     ) -> io::Result<(KnownPublishersFile, Option<RestoredPublishers>)> {
-        fs::create_dir_all(folder)?;
-        let lock = File::create(folder.join("lock"))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let lock = create(&folder.join("lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -126,7 +132,7 @@ impl KnownPublishersFile {
 
     fn write(&self, known: &KnownPublishers) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
+        let mut file = create(&new)?;
         file.write_all(&encode(known, SystemTime::now()))?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;

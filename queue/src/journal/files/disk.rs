@@ -1,9 +1,9 @@
 //! The file system operations that a journal needs, as a trait, so that tests can lose, tear and
 //! fail writes.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +110,17 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
+/// Payloads and results are for the publisher's user alone, whatever the umask.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// How to open a file that may have to be created.
+fn writable() -> OpenOptions {
+    let mut options = File::options();
+    options.read(true).write(true).mode(FILE_MODE);
+    options
+}
+
 /// The real file system.
 #[derive(Debug)]
 pub(crate) struct Disk;
@@ -121,7 +132,7 @@ impl Files for Disk {
         let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
         let mut missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
         while let Some(dir) = missing.pop() {
-            match fs::create_dir(dir) {
+            match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -152,7 +163,7 @@ impl Files for Disk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn JournalFile>> {
-        Ok(Arc::new(File::options().read(true).write(true).create(true).truncate(true).open(path)?))
+        Ok(Arc::new(writable().create(true).truncate(true).open(path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -178,13 +189,8 @@ impl Files for Disk {
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
         let path = dir.join(LOCK_FILE);
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(LockError::Io)?;
+        let mut file =
+            writable().create(true).truncate(false).open(&path).map_err(LockError::Io)?;
         let locked = match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 // A process that reads the holder has the lock for a moment.
@@ -225,7 +231,7 @@ impl Files for Disk {
     fn pin(&self, path: &Path, how: PinLock) -> io::Result<Option<Box<dyn PinGuard>>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                File::options().read(true).write(true).create(true).truncate(false).open(path)?
+                writable().create(true).truncate(false).open(path)?
             }
             opened => opened?,
         };
@@ -341,6 +347,20 @@ mod tests {
         assert!(dir.is_dir());
         fs::remove_dir(&dir).unwrap();
     }
+
+    #[test]
+    fn nobody_else_reads_a_journal() {
+        let above = tempfile::tempdir().unwrap();
+        let dir = above.path().join("data");
+        Disk.create_dir(&dir).unwrap();
+        Disk.create(&dir.join("file")).unwrap();
+        drop(Disk.lock(&dir).unwrap());
+        for path in [dir.clone(), dir.join("file"), dir.join(LOCK_FILE)] {
+            let mode = fs::metadata(&path).unwrap().mode();
+            assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        }
+    }
+
     #[test]
     fn free_bytes_are_reported_and_truncate_only_shortens() {
         let dir = std::env::temp_dir().join(format!("longshore-free-{}", std::process::id()));
