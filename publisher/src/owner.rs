@@ -139,19 +139,23 @@ impl Owner {
 
     /// Serves until `stop` resolves, then commits what was received and closes every link.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
-        match self.serve(stop).await {
-            Ok(StopOutcome::Durable) => Ok(()),
-            Ok(StopOutcome::Hangs) => {
-                // The journal closes with its last sync. On a disk that hangs that may be never,
-                // and the process has to end all the same.
-                std::thread::spawn(move || drop(self));
-                Ok(())
-            }
-            Err(why) => {
-                self.router.close_all("the publisher's journal has failed");
-                Err(why)
-            }
+        let stopped = self.serve(stop).await;
+        if stopped.is_err() {
+            self.router.close_all("the publisher's journal has failed");
         }
+        // The journal closes with its last sync. On a disk that hangs that may be never, also after
+        // an error of another of its threads, and the process has to end all the same.
+        let hangs = matches!(stopped, Ok(StopOutcome::Hangs));
+        let (closed, is_closed) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            drop(self);
+            // Nobody may wait any more.
+            let _ = closed.send(());
+        });
+        if !hangs {
+            let _ = tokio::time::timeout(STOP_WAIT, is_closed).await;
+        }
+        stopped.map(drop)
     }
 
     async fn serve(&mut self, stop: impl Future<Output = ()>) -> Result<StopOutcome, Poisoned> {

@@ -12,7 +12,7 @@ use super::{JournalOpenError, JournalOptions, Recovered, recovery};
 use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, SizedFile};
 use crate::journal::files::directory::{Directory, LOST_DIR, SEGMENTS_DIR, SNAPSHOTS_DIR, Segment};
 use crate::journal::files::identity::{self, Identity, IdentityError};
-use crate::journal::files::pin::PIN_FILE;
+use crate::journal::files::pin::{PIN_FILE, Pin};
 use crate::journal::space::ballast::BALLAST_FILE;
 use crate::journal::space::budget::Budget;
 use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
@@ -49,6 +49,9 @@ impl Parts {
                 JournalOpenError::io("locking", &dir.join(files::LOCK_FILE), error)
             }
         })?;
+        // So that a copy by another user does not make it.
+        let pin = Pin::to_delete(&*files, dir);
+        drop(pin.map_err(|error| JournalOpenError::io("pinning", dir, error))?);
         let segments_dir = dir.join(SEGMENTS_DIR);
         for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
             files.create_dir(dir).map_err(|error| JournalOpenError::io("making", dir, error))?;

@@ -10,7 +10,7 @@
 //! the snapshot before the newest, with its files, in case the newest is corrupt: until the next
 //! cycle, or until the disk is short of room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,6 +97,8 @@ pub(crate) struct Compactor {
     retired: Vec<SizedFile>,
     /// Bytes by which the log grew during the last cycle.
     grown: u64,
+    /// Segments with a live part that could not be read since the start.
+    unreadable: BTreeSet<u64>,
     /// Since when a copy has blocked removal on a disk that is short of room.
     copy_blocking_since: Option<Instant>,
 }
@@ -166,6 +168,7 @@ impl Compactor {
             obsolete,
             retired,
             grown,
+            unreadable: BTreeSet::new(),
             copy_blocking_since,
         }
     }
@@ -245,6 +248,7 @@ impl Compactor {
         let length = |sequence| files.get(&sequence).map_or(0, |file| file.bytes);
         let mut live = LiveUsage::of(&all, length);
         snapshot.parts(&mut |part| live.count(part));
+        live.retain(&self.unreadable);
         if live.unlocated() > 0 {
             // Unreachable. If it happened, a part that the state references might be removed.
             tracing::error!(
@@ -310,9 +314,14 @@ impl Compactor {
                 self.drop_references(segments, files);
                 Ok(())
             }
-            // The segments stay; the next cycle tries again.
-            Err(RewriteError::Read(why)) => {
-                tracing::warn!(%why, "segments that cannot be read are not compacted");
+            // The segments stay; the next cycle compacts the others.
+            Err(RewriteError::Read { index, why }) => {
+                let unreadable = self.records.bounds_of(index).map(|run| run.sequence);
+                tracing::warn!(
+                    segment = unreadable, index, %why,
+                    "a segment that cannot be read is not compacted"
+                );
+                self.unreadable.extend(unreadable);
                 Ok(())
             }
             Err(RewriteError::Io { what, file, error }) => Err(CycleError::of(what, file, error)),

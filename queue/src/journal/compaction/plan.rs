@@ -5,7 +5,7 @@
 //! compacted file, then they are removed too. A segment stays while it has a command that the
 //! snapshot does not cover, or while it is active.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::RecordRef;
 use crate::journal::wal::locations::Bounds;
@@ -86,6 +86,15 @@ impl LiveUsage {
             }
             None => self.unlocated += 1,
         }
+    }
+
+    /// These segments stay as long as a part of them is live, as if they had commands to come: the
+    /// others of their file need not wait for what cannot be read.
+    pub(crate) fn retain(&mut self, sequences: &BTreeSet<u64>) {
+        let retained = |segment: &&mut SegmentUsage| {
+            segment.live_parts > 0 && sequences.contains(&segment.sequence)
+        };
+        self.segments.iter_mut().filter(retained).for_each(|segment| segment.last = u64::MAX);
     }
 
     /// The position in [`LiveUsage::segments`] of the segment that contains a command.
@@ -295,6 +304,16 @@ mod tests {
             [vec![1, 3, 2]],
             "the first is too full to be worth it"
         );
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_read_does_not_hold_up_others() {
+        let mut live = live(&[950, 100, 600, 200, 0]);
+        live.retain(&[11, 14].into());
+        let short = DiskBudget { short: true, ..budget(500, 99) };
+        let plan = CompactionPlan::of(&live, short);
+        assert_eq!(plan.groups, [vec![3, 2]], "without the second");
+        assert_eq!(plan.dead, [14], "nothing of it is live");
     }
 
     #[test]

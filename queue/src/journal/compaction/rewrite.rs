@@ -47,8 +47,8 @@ pub(crate) enum RewriteError {
     Io { what: &'static str, file: PathBuf, error: io::Error },
     /// A part is missing, or its file cannot be read: it may well be intact, so the victim must
     /// stay.
-    #[error("reading what is to be compacted: {0}")]
-    Read(LogReadError),
+    #[error("reading what is to be compacted, of command {index}: {why}")]
+    Read { index: u64, why: LogReadError },
 }
 
 /// Copies these parts, which are sorted, into one new file. Each written chunk is reported to
@@ -114,16 +114,17 @@ fn write_unfinished(
         (RunsBuilder { sequence, runs: Vec::new() }, PrivateCache::default());
     for record in PlannedRecords::of(parts) {
         let index = record.index;
-        let missing = RewriteError::Read(LogReadError::NotFound { index });
-        let bounds = records.bounds_of(index).ok_or(missing)?;
+        let failed_read = |why| RewriteError::Read { index, why };
+        let bounds =
+            records.bounds_of(index).ok_or(failed_read(LogReadError::NotFound { index }))?;
         let at = record.parts[0].0;
         let mut compacted = Vec::with_capacity(record.parts.len());
         for &(at, length) in &record.parts {
             let part = RecordRef { index, at, length };
-            let bytes = read(records, &mut cache, part).map_err(RewriteError::Read)?;
+            let bytes = read(records, &mut cache, part).map_err(failed_read)?;
             compacted.push(CompactedPart { at, length, bytes });
         }
-        let now = records.now_of(index, at).map_err(RewriteError::Read)?;
+        let now = records.now_of(index, at).map_err(failed_read)?;
         runs.add(bounds, CompactedAt { index, at, offset: output.end() as u32 });
         let body_len = compacted::body_len(&compacted);
         let (flags, kind) = (FLAG_COMPACTED, KIND_COMPACTED);

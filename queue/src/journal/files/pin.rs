@@ -28,8 +28,16 @@ impl Pin {
 
     /// Permits deletion; none while a copy reads.
     pub(crate) fn to_delete(files: &dyn Files, dir: &Path) -> io::Result<Option<Pin>> {
-        let lock = files.pin(&dir.join(PIN_FILE), PinLock::IdleContext)?;
-        Ok(lock.map(|lock| Pin { lock }))
+        let path = dir.join(PIN_FILE);
+        let lock = match files.pin(&path, PinLock::IdleContext) {
+            // Another user's copy has made it, as root's may: the directory is this one's.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                files.remove(&path)?;
+                files.pin(&path, PinLock::IdleContext)
+            }
+            lock => lock,
+        };
+        Ok(lock?.map(|lock| Pin { lock }))
     }
 
     /// Permits deletion even if copies read: their locks become invalid. None if another copy has

@@ -135,6 +135,15 @@ fn copy_pinned(
     })
 }
 
+/// Whether the copy has everything that was committed.
+fn is_complete(watermark: u64, last: u64, file: &Path, offset: u64) -> Result<(), InspectError> {
+    if watermark <= last {
+        return Ok(());
+    }
+    let why = "the commit watermark shows that more commands were committed";
+    Err(InspectError::Damaged { file: file.to_owned(), offset, index: last + 1, why })
+}
+
 /// Prevents the removal of the source's files.
 fn pin(files: &dyn Files, dir: &Path) -> Result<Option<Pin>, InspectError> {
     match Pin::to_read(files, dir) {
@@ -260,6 +269,8 @@ impl Copier<'_, '_> {
             self.source.check_room()?;
             self.copy_segment(planned, &mut last, log == 0, plan.watermark)?;
         }
+        // Without a segment of the log nothing has shown it: it may be missing.
+        is_complete(plan.watermark, last, &self.source.directory.segments_dir(), 0)?;
         // A directory with segments but without the identity file is never taken for a new one;
         // with a snapshot alone it might be.
         let dir = self.target.directory.segments_dir();
@@ -336,11 +347,7 @@ impl Copier<'_, '_> {
         if let Some(from) = *log_from {
             self.copy_log(segment, from, &mut walk, &mut output, last)?;
             if is_last {
-                if watermark > *last {
-                    let why = "the commit watermark shows that more commands were committed";
-                    let (file, offset) = (segment.path.clone(), output.end.max(from));
-                    return Err(InspectError::Damaged { file, offset, index: *last + 1, why });
-                }
+                is_complete(watermark, *last, &segment.path, output.end.max(from))?;
                 // The log continues in it: allocate its length.
                 output.allocate(segment.bytes)?;
             }

@@ -9,7 +9,8 @@ use super::*;
 use crate::RecordRef;
 use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::compaction::rewrite;
-use crate::journal::files::pin::Pin;
+use crate::journal::files::Disk;
+use crate::journal::files::pin::{PIN_FILE, Pin};
 use crate::journal::inspect::{
     Copied, Dump, DumpOptions, Dumped, Effect, InspectError, SegmentKind, Verified, copy_on,
     stat_on, verify_on,
@@ -233,6 +234,26 @@ fn copy_stops_at_a_torn_tail_and_refuses_damage() {
         matches!(open_at(&damaged, COPY), Err(JournalOpenError::NoIdentity { .. })),
         "the partial copy cannot be opened"
     );
+}
+
+/// As of a source whose volume is not mounted: an empty copy would replace good ones.
+#[test]
+fn copy_without_what_was_committed_is_refused() {
+    for (snapshot, commits) in [(None, 6), (Some(4), 8)] {
+        let (disk, _) = journal(commits, 200_000, snapshot);
+        let segments: Vec<u64> =
+            (1..100).filter(|number| disk.open(&segment(*number)).is_ok()).collect();
+        segments.iter().for_each(|number| disk.remove(&segment(*number)).unwrap());
+        assert!(matches!(copy(&disk), Err(InspectError::Damaged { .. })), "{snapshot:?}");
+    }
+}
+
+/// A copy by root does not make the file that a publisher locks before it removes others.
+#[test]
+fn the_pin_belongs_to_the_publisher() {
+    let dir = tempfile::tempdir().unwrap();
+    Parts::open(Arc::new(Disk), dir.path(), options(), &mut Rebuilt::default()).unwrap();
+    assert!(dir.path().join(PIN_FILE).exists());
 }
 
 #[test]

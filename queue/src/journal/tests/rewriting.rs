@@ -212,14 +212,17 @@ fn missing_or_unreadable_part_aborts_the_rewrite() {
     let both = [&live[..], &[unknown]].concat();
     let refused = rewrite_parts(&parts, &both);
     assert!(
-        matches!(refused, Err(RewriteError::Read(LogReadError::NotFound { .. }))),
+        matches!(refused, Err(RewriteError::Read { why: LogReadError::NotFound { .. }, .. })),
         "{refused:?}"
     );
     for nth in 1..8 {
         disk.heal();
         disk.fail(Fault::nth_of(Call::Read, nth));
         let refused = rewrite_parts(&parts, &live);
-        assert!(matches!(refused, Err(RewriteError::Read(LogReadError::Io { .. }))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(RewriteError::Read { why: LogReadError::Io { .. }, .. })),
+            "{refused:?}"
+        );
     }
     disk.heal();
     assert!(!disk.paths().iter().any(|path| path.to_string_lossy().contains("compacted")));
