@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pace::{PACE_BYTES, PACE_TIME};
+use crate::pace::{PACE_TIME, pace_bytes};
 
 /// Why a link ended. Both halves return the same reason.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -34,11 +34,11 @@ pub enum LinkEnd {
         /// Bytes of the whole frame as far as is known.
         needed: usize,
     },
-    /// Less than 64 KiB of a frame arrived in 10 s, and it did not end: it would occupy its memory
-    /// for too long. Only an accepted link ends this way.
+    /// Less than 64 KiB of a frame, or than a sixth of a long one, arrived in 10 s, and it did not
+    /// end: it would occupy its memory for too long. Only an accepted link ends this way.
     #[error(
-        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {PACE_BYTES} \
-         came in {PACE_TIME:?}"
+        "a frame came too slowly: {had} of {needed} bytes are here, and fewer than {} came in \
+         {PACE_TIME:?}", pace_bytes(*needed)
     )]
     TooSlow {
         /// Bytes of the frame that arrived, its length field included.

@@ -132,7 +132,7 @@ impl LinkReceiver {
 /// that other reads never read the clock.
 async fn too_slow(pace: &mut Pace, partial: Option<(usize, usize)>) -> LinkEnd {
     let Some((had, needed)) = partial else { return pending().await };
-    sleep_until(pace.deadline(Instant::now().into_std(), had).into()).await;
+    sleep_until(pace.deadline(Instant::now().into_std(), had, needed).into()).await;
     LinkEnd::TooSlow { had, needed }
 }
 

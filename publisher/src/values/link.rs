@@ -9,7 +9,7 @@ use longshore_access::{Action, Rights};
 use longshore_protocol::messages::HEARTBEAT;
 use longshore_protocol::messages::values::{SubscribeValue, ToValuePublisher};
 use longshore_protocol::{Messages, Path, WireError};
-use longshore_transport::{LinkAudit, LinkEnd, LinkReceiver};
+use longshore_transport::{LinkAudit, LinkEnd, LinkReceiver, LinkSender};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -69,7 +69,7 @@ impl ClientAccess {
 pub(super) async fn read(
     shared: &Shared,
     number: LinkNumber,
-    receiver: &mut LinkReceiver,
+    (sender, receiver): (&LinkSender, &mut LinkReceiver),
     access: ClientAccess,
 ) -> Result<LinkEnd, LinkError> {
     loop {
@@ -79,6 +79,10 @@ pub(super) async fn read(
         };
         for message in Messages::new(body) {
             let (tag, body) = message?;
+            // The client may have lost rights.
+            if sender.was_cut() {
+                break;
+            }
             if tag == HEARTBEAT {
                 continue;
             }

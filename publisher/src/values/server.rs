@@ -39,7 +39,8 @@ pub(crate) async fn serve(
     let handle = LinkHandle::new(sender.clone(), handshake.name.into());
     let number = shared.core.lock().link_up(handle.0.name.clone(), handle.clone());
     let pumping = tokio::spawn(link::pump(shared.clone(), number, handle.clone()));
-    match link::read(&shared, number, &mut receiver, ClientAccess { rights, audit }).await {
+    let access = ClientAccess { rights, audit };
+    match link::read(&shared, number, (&sender, &mut receiver), access).await {
         Ok(end) => debug!(subscriber = %handle.0.name, %end, "a value link has ended"),
         Err(fault) => shared.core.lock().end(number, fault.to_string()),
     }
@@ -48,6 +49,10 @@ pub(crate) async fn serve(
     let left = shared.core.lock().link_down(number);
     for some in left.chunks(LEAVES_PER_LOCK) {
         shared.core.lock().leave(number, some);
+        // Its client may have lost the right to write.
+        if sender.was_cut() {
+            shared.core.lock().drop_writes_of(number, some);
+        }
         tokio::task::yield_now().await;
     }
 }

@@ -495,7 +495,8 @@ impl ServerLoop {
     fn serve(&mut self, client: Client) {
         let Some(state) = self.clients.get_mut(&client) else { return };
         state.in_turn_queue = false;
-        if state.slow_reader.is_some() {
+        // What waits here when a client loses its rights does not count.
+        if state.slow_reader.is_some() || state.sender.was_cut() {
             return;
         }
         if state.sender.queued_bytes() > ANSWER_BYTES_QUEUED_MAX {

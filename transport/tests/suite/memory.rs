@@ -164,7 +164,7 @@ async fn a_frame_at_the_least_pace_arrives_and_time_without_a_reader_does_not_co
     advance(Duration::from_secs(40)).await;
     let later = later.to_vec();
     let writing = tokio::spawn(async move {
-        for part in later.chunks(70_000) {
+        for part in later.chunks(180_000) {
             sleep(Duration::from_secs(9)).await;
             stream.write_all(part).await.unwrap();
         }

@@ -523,6 +523,25 @@ fn writes_are_answered_in_any_order() {
 }
 
 #[test]
+fn writes_of_a_client_that_lost_its_rights_are_dropped() {
+    let mut harness = CoreHarness::new();
+    let a = harness.publish("/a", 0u64);
+    let (revoked, other) = (harness.link(), harness.link());
+    let _bell = harness.core.accept_writes(a).unwrap();
+    harness.subscribe(&revoked, 0, "/a", Policy::Conflate);
+    harness.subscribe(&other, 0, "/a", Policy::Conflate);
+    for (link, n) in [(&revoked, 1), (&other, 2), (&revoked, 3)] {
+        harness.core.write(link.number(), write(n, true, 0), |_| true, harness.now).unwrap();
+    }
+    let left = harness.core.link_down(revoked.number());
+    harness.core.leave(revoked.number(), &left);
+    harness.core.drop_writes_of(revoked.number(), &left);
+    let next = harness.core.next_write(a, harness.now).unwrap().unwrap();
+    assert_eq!(next.value, Value::U64(2));
+    assert!(harness.core.next_write(a, harness.now).unwrap().is_none());
+}
+
+#[test]
 fn waiting_writes_are_bounded_per_value_and_link() {
     let mut harness = CoreHarness::new();
     let a = harness.publish("/a", 0u64);

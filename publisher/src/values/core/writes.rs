@@ -28,6 +28,7 @@ pub(crate) struct PendingWrite {
     pub(crate) value: Value,
     /// The name of the subscriber's process.
     pub(crate) by: Arc<str>,
+    link: LinkNumber,
     deadline: Option<Instant>,
 }
 
@@ -87,6 +88,26 @@ impl<O: LinkSink> Core<O> {
             }
         }
         Ok(None)
+    }
+
+    /// Drops the writes of an ended link to these values that their programs have not received.
+    pub(crate) fn drop_writes_of(&mut self, number: LinkNumber, keys: &[SlotKey]) {
+        for key in keys {
+            let extra = self.slot_mut(*key).and_then(|slot| slot.extra.as_mut());
+            let Some(waiting) = extra.and_then(|extra| extra.writes.as_mut()) else { continue };
+            let mut forgotten = Vec::new();
+            waiting.queue.retain(|write| {
+                let stays = write.link != number;
+                if !stays {
+                    waiting.bytes -= bytes_of(&write.value);
+                    forgotten.extend(write.id);
+                }
+                stays
+            });
+            for id in forgotten {
+                self.writes.open.remove(&id);
+            }
+        }
     }
 
     /// A subscriber writes.
@@ -157,7 +178,8 @@ impl<O: LinkSink> Core<O> {
         // It may wait for long, and would retain the frame that it came in.
         let value = value.copied_from_frame();
         waiting.bytes += bytes;
-        waiting.queue.push_back(PendingWrite { id, value, by: link.name.clone(), deadline });
+        let by = link.name.clone();
+        waiting.queue.push_back(PendingWrite { id, value, by, link: number, deadline });
         waiting.wakeup.notify_one();
         if let (Some(id), Some(_)) = (id, deadline) {
             self.set_timer(now, after, Timer::Write(id));
