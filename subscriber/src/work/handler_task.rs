@@ -171,8 +171,12 @@ pub(crate) async fn run_job(
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;
     let job = Job { id, path, headers, payload };
-    let running = instance.run(JobRequest { job, context }).instrument(span.clone());
-    let (failure, panicked) = match catch_async(unless_hung(running, &taken, *cancel_grace)).await {
+    let ended = {
+        // Moved only here: it may be large.
+        let running = pin!(instance.run(JobRequest { job, context }).instrument(span.clone()));
+        catch_async(unless_hung(running, &taken, *cancel_grace)).await
+    };
+    let (failure, panicked) = match ended {
         Ok(Some(Ok(completion))) => {
             return end(settle_of(Ok(completion), keeps_result), false, false);
         }
@@ -200,11 +204,13 @@ pub(crate) async fn run_job(
 /// The output of a handler; none if it has not returned in time once its job was taken away: it
 /// would keep its place for ever.
 async fn unless_hung<T>(
-    running: impl Future<Output = T>,
+    mut running: Pin<&mut impl Future<Output = T>>,
     signal: &LeaseSignal,
     cancel_grace: Duration,
 ) -> Option<T> {
-    let mut running = pin!(running);
+    if cancel_grace == Duration::MAX {
+        return Some(running.await);
+    }
     let mut grace: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|context| {
         if let Poll::Ready(output) = running.as_mut().poll(context) {

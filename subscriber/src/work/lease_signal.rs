@@ -1,7 +1,7 @@
 //! Shared by a link and a running handler: the end of the lease, the cancellation, and the
 //! progress.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -22,6 +22,8 @@ use crate::work::session::WorkerSession;
 pub(crate) struct LeaseSignal {
     /// The reason to stop; `None` while the handler should run.
     reason: watch::Sender<Option<CancelReason>>,
+    /// There is a reason: cheaper to read.
+    is_cancelled: AtomicBool,
     /// The task of the handler, which ends a handler that does not stop.
     task: AtomicWaker,
     /// Counted from the worker's start.
@@ -56,6 +58,7 @@ impl LeaseSignal {
     pub(crate) fn for_session(session: Weak<dyn LeaseHost>) -> LeaseSignal {
         LeaseSignal {
             reason: watch::Sender::default(),
+            is_cancelled: AtomicBool::new(false),
             task: AtomicWaker::new(),
             ends_ms: AtomicU64::default(),
             progress: Mutex::default(),
@@ -77,6 +80,7 @@ impl LeaseSignal {
     pub(crate) fn reset_for_job(&mut self, ends: Duration) {
         if self.reason().is_some() {
             self.reason = watch::Sender::default();
+            *self.is_cancelled.get_mut() = false;
         }
         *self.progress.get_mut() = None;
         self.extend(ends);
@@ -95,6 +99,7 @@ impl LeaseSignal {
     /// Cancels the handler. The first reason stays.
     pub(crate) fn cancel(&self, reason: CancelReason) {
         self.reason.send_if_modified(|own| own.replace(own.unwrap_or(reason)).is_none());
+        self.is_cancelled.store(true, Ordering::Release);
         self.task.wake();
     }
 
@@ -102,7 +107,8 @@ impl LeaseSignal {
     pub(crate) fn is_taken(&self, task: &Waker) -> bool {
         self.task.register(task);
         // At the end of a shutdown the supervisor drops handlers, and releases their jobs.
-        self.reason().is_some_and(|reason| reason != CancelReason::Shutdown)
+        self.is_cancelled.load(Ordering::Acquire)
+            && self.reason().is_some_and(|reason| reason != CancelReason::Shutdown)
     }
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {

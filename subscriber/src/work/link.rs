@@ -23,8 +23,9 @@ use crate::work::session::{Connect, ExcessJobs, Outgoing, SlotId, WorkerSession}
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::subscriptions::number_of;
 
-/// While the send queue is longer than this, settles stay in the session.
-const SEND_QUEUE_BYTES: usize = 16 * 1024 * 1024;
+/// While the send queue is longer than this, settles stay in the session. Renewals wait behind what
+/// is in it: at 1 MB/s for two seconds.
+const SEND_QUEUE_BYTES: usize = 2 * 1024 * 1024;
 /// A frame is sent once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
 /// The longest that a publisher may take to make an attachment durable.

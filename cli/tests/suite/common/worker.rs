@@ -253,6 +253,8 @@ async fn serve(plan: WorkerPlan) {
         .connect(longshore::Cluster::new(&plan.replicas))
         .durable_subscribe(QUEUE)
         .concurrency(plan.concurrency)
+        // Handlers outlive their leases, so that what they send late is refused.
+        .cancel_grace(Duration::from_secs(5))
         .prefetch(plan.prefetch)
         .grace(Duration::from_millis(plan.grace_ms))
         .shutdown(async move {

@@ -502,8 +502,9 @@ async fn a_stuck_handler_is_dropped_before_its_job_is_released() {
             Ok(())
         }
     });
-    let (_publisher, worker, mut link) =
-        start_linked_worker(Limits { grace: Duration::ZERO, ..ONE_AT_A_TIME }, handler).await;
+    let cancel_grace = Duration::from_millis(50);
+    let limits = Limits { grace: Duration::ZERO, cancel_grace, ..ONE_AT_A_TIME };
+    let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     link.deliver(&[(1, "deaf")]);
     within(started_rx.recv()).await.unwrap();
     worker.handle.drain();

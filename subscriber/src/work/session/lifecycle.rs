@@ -70,14 +70,14 @@ impl WorkerSession {
     }
 
     /// Releases all running jobs; what their handlers return from now on is dropped. Results that
-    /// have to wait for space keep their leases.
+    /// have to wait, for space or for the link, keep their leases.
     pub(crate) fn release_running(&self) {
         let mut state = self.state.lock();
         state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
         for slot in &mut state.slots {
             let linked = slot.sender.is_some();
-            let postponed = slot.settles.postponed();
-            for (token, lease) in slot.leases.take_all_but(&postponed) {
+            let owners = slot.settles.owners();
+            for (token, lease) in slot.leases.take_all_but(&owners) {
                 if let Some(signal) = lease.job.signal {
                     signal.cancel(CancelReason::Shutdown);
                 }

@@ -12,7 +12,9 @@ use longshore_transport::LinkSender;
 use tokio::sync::Notify;
 
 use super::checkpoints::{WaitEnd, end_job};
-use super::{ExcessJobs, Intake, LeasedJob, Outgoing, QueuedJob, SlotId, State, WorkerSession};
+use super::{
+    ExcessJobs, Intake, LeasedJob, Outgoing, PublisherSlot, QueuedJob, SlotId, State, WorkerSession,
+};
 use crate::CancelReason;
 use crate::work::state::counts::SubscriptionCounts;
 use crate::work::state::credits::SubscriptionKey;
@@ -28,6 +30,37 @@ const SUSPENDED_CHECK: Duration = Duration::from_millis(250);
 /// The assumed length of a lease whose settle waits for disk space: the default length. Renewed
 /// three times per length.
 const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
+/// The assumed length of a lease whose settle has to wait for its link: leases of half of it and
+/// more outlive the time between two renewals, a third of it.
+const UNSENT_LEASE: Duration = Duration::from_secs(9);
+
+impl LeasedJob {
+    /// The handler has returned: only the settle owns the lease.
+    fn of_settle() -> LeasedJob {
+        LeasedJob { signal: Some(Arc::default()), ..LeasedJob::default() }
+    }
+}
+
+impl PublisherSlot {
+    /// Renews the leases of settles that wait long for the link, as for others in front of them:
+    /// their jobs have ended, and would run again.
+    fn hold_unsent(&mut self, now: Duration) {
+        if self.leases_of_settles > 0 {
+            for token in self.settles.sent() {
+                self.leases.remove(token);
+            }
+        }
+        self.leases_of_settles = 0;
+        if self.settles.slow_at().is_some_and(|at| at <= now) {
+            for token in self.settles.unsent() {
+                if self.leases.get_mut(token).is_none() {
+                    self.leases.insert_due(now, token, UNSENT_LEASE, LeasedJob::of_settle());
+                }
+                self.leases_of_settles += 1;
+            }
+        }
+    }
+}
 
 impl WorkerSession {
     /// The tokens that a new link resumes: all leases and all unanswered settles of a publisher.
@@ -195,8 +228,7 @@ impl WorkerSession {
                 // owns it.
                 Some(SettleOutcome::NoSpace) => {
                     let slot = state.slot(slot_id);
-                    let job = LeasedJob { signal: Some(Arc::default()), ..LeasedJob::default() };
-                    slot.leases.insert(now, token, NO_SPACE_LEASE, job);
+                    slot.leases.insert(now, token, NO_SPACE_LEASE, LeasedJob::of_settle());
                     slot.wake.notify_one();
                 }
                 None => stats.unanswered += 1,
@@ -264,6 +296,7 @@ impl WorkerSession {
             bytes += sealed.body.len();
             out.settles.push(sealed.body);
         }
+        slot.hold_unsent(now);
         out.more = room && (slot.settles.is_ready(now) || slot.checkpoints.is_ready());
         if room {
             out.progress = slot.take_due_progress(now);
@@ -288,9 +321,10 @@ impl WorkerSession {
         out.recall = std::mem::take(&mut slot.recall);
         out.unsubscribe = slot.unsubscribe;
         let settles = slot.settles.next_deadline(now);
+        let unsent = slot.settles.slow_at().filter(|at| *at > now);
         let due = slot.leases.next_deadline();
         let deadlines = due.into_iter().chain(progress).chain(settles).chain(suspended);
-        out.deadline = deadlines.chain(release_at).min();
+        out.deadline = deadlines.chain(unsent).chain(release_at).min();
         out.recall_first = state.takes_no_jobs();
         out.quiet = state.take_quiet_reply(slot_id);
         out

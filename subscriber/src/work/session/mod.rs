@@ -126,6 +126,8 @@ struct PublisherSlot {
     running: usize,
     leases: Leases<LeasedJob>,
     settles: Settles,
+    /// How many of these leases are those of settles that wait to be sent.
+    leases_of_settles: usize,
     checkpoints: checkpoints::PendingCheckpoints,
     pending_progress: PendingProgress,
     last_address: LastAddress,
@@ -424,8 +426,10 @@ impl State {
 
     fn stats_now(&self) -> WorkerStats {
         let (alive, all) = self.durable.counts();
-        let jobs_held =
-            |slot: &PublisherSlot| slot.leases.len() as u64 + slot.settles.unsent_jobs();
+        let jobs_held = |slot: &PublisherSlot| {
+            let leases = slot.leases.len().saturating_sub(slot.leases_of_settles);
+            leases as u64 + slot.settles.unsent_jobs()
+        };
         WorkerStats {
             jobs_held: self.slots.iter().map(jobs_held).sum(),
             running: self.running as u64,
@@ -444,6 +448,7 @@ impl PublisherSlot {
             running: 0,
             leases: Leases::default(),
             settles: Settles::default(),
+            leases_of_settles: 0,
             checkpoints: checkpoints::PendingCheckpoints::default(),
             pending_progress: PendingProgress::default(),
             last_address: LastAddress::default(),

@@ -545,3 +545,29 @@ async fn results_that_wait_for_space_are_not_released_by_a_drain() {
     assert_eq!(state.slots[0].leases.len(), 2, "their leases are renewed");
     assert!(state.slots[0].settles.tokens().next().is_none(), "nothing is released");
 }
+
+/// As on a link that is busy with large results: its jobs would count as lost, and run again.
+#[tokio::test(start_paused = true)]
+async fn leases_of_results_that_wait_for_the_link_are_renewed() {
+    let mut session = session_with(&[1]);
+    let mut signal = Arc::default();
+    let HandlerTaskStep::Announce(_, jobs) = session.next(None, &mut signal) else { panic!() };
+    session.announced(jobs);
+    let HandlerTaskStep::Run(job) = session.next(None, &mut signal) else { panic!() };
+    {
+        let mut state = session.state.lock();
+        state.slots[0].settles.attached(1);
+        state.slots[0].leases.connected(session.now());
+    }
+    pass(&mut session, Duration::from_secs(1));
+    session.next(Some(finished(&job)), &mut signal);
+    for _ in 0..10 {
+        assert_eq!(session.outgoing(0, false).renew, [Token(1)]);
+        session.renewed(0, &[]);
+        pass(&mut session, Duration::from_secs(3));
+    }
+    let out = session.outgoing(0, true);
+    assert_eq!((out.settles.len(), out.renew.len()), (1, 0));
+    assert_eq!(session.state.lock().slots[0].leases.len(), 0, "it is on its way");
+    assert_eq!(session.stats().leases_lost, 0);
+}

@@ -74,6 +74,13 @@ impl<J> Leases<J> {
         self.schedule(if self.connected { renew_at } else { ends });
     }
 
+    /// Adds a lease that is to be renewed at once.
+    pub(crate) fn insert_due(&mut self, now: Duration, token: Token, length: Duration, job: J) {
+        let (ends, renew_at) = (now + length, now);
+        self.by_token.insert(token, Lease { length, ends, renew_at, began: None, job });
+        self.schedule(if self.connected { renew_at } else { ends });
+    }
+
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<J>> {
         self.by_token.get_mut(&token)
     }

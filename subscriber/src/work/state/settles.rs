@@ -24,6 +24,8 @@ pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
 /// link is dead after 10 s: other publishers must not miss these credits for so long. All batches
 /// in flight together cover this time.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(320);
+/// After this time without a sent batch, the leases of settles that wait are renewed.
+const SLOW_WAIT: Duration = Duration::from_millis(500);
 /// Most settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
 
@@ -289,12 +291,24 @@ impl Settles {
         self.retry_at.into_iter().chain(overdue).min().filter(|_| self.attached)
     }
 
-    /// The tokens of settles that wait for space, or were sent again.
-    pub(crate) fn postponed(&self) -> BTreeSet<Token> {
-        let open = self.open.iter().filter(|open| open.isolated).flat_map(|open| &open.items);
-        let in_flight = self.in_flight.iter().filter(|batch| batch.isolated);
-        let again = open.chain(in_flight.flat_map(|batch| &batch.items)).map(|(token, _)| *token);
-        self.postponed.iter().map(|(token, ..)| *token).chain(again).collect()
+    /// The tokens of all settles that may have leases: they wait for space or for the link.
+    pub(crate) fn owners(&self) -> BTreeSet<Token> {
+        self.postponed.iter().map(|(token, ..)| *token).chain(self.unsent()).collect()
+    }
+
+    /// When settles that are not sent have waited for long, if there are some.
+    pub(crate) fn slow_at(&self) -> Option<Duration> {
+        (self.attached && !self.open.is_empty()).then_some(self.sent_at + SLOW_WAIT)
+    }
+
+    /// The tokens of settles that are not sent.
+    pub(crate) fn unsent(&self) -> impl Iterator<Item = Token> {
+        self.open.iter().flat_map(|open| &open.items).map(|(token, _)| *token)
+    }
+
+    /// The tokens of settles that were sent, and are unanswered.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = Token> {
+        self.in_flight.iter().flat_map(|batch| &batch.items).map(|(token, _)| *token)
     }
 
     /// The bytes of these settles.
@@ -326,9 +340,7 @@ impl Settles {
 
     /// The tokens of all settles without an answer.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
-        let in_flight = self.in_flight.iter().flat_map(|batch| &batch.items);
-        let open = self.open.iter().flat_map(|open| &open.items);
-        in_flight.chain(open).map(|(token, _)| *token)
+        self.sent().chain(self.unsent())
     }
 }
 
