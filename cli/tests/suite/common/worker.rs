@@ -254,7 +254,7 @@ async fn serve(plan: WorkerPlan) {
         .durable_subscribe(QUEUE)
         .concurrency(plan.concurrency)
         // Handlers outlive their leases, so that what they send late is refused.
-        .cancel_grace(Duration::from_secs(5))
+        .cancel_grace(Duration::from_millis(plan.grace_ms.min(5_000)))
         .prefetch(plan.prefetch)
         .grace(Duration::from_millis(plan.grace_ms))
         .shutdown(async move {
