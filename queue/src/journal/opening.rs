@@ -15,7 +15,7 @@ use crate::journal::files::identity::{self, Identity, IdentityError};
 use crate::journal::files::pin::{PIN_FILE, Pin};
 use crate::journal::space::ballast::BALLAST_FILE;
 use crate::journal::space::budget::Budget;
-use crate::journal::wal::commit_watermark::{CommitWatermark, WATERMARK_FILE};
+use crate::journal::wal::commit_watermark::{CommitWatermark, StoredWatermark, WATERMARK_FILE};
 use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::log::Rebuild;
@@ -63,11 +63,15 @@ impl Parts {
             identity.journal,
             options.segment_bytes,
         ));
-        let (watermark, committed) = open_watermark(&directory, options.accept_loss)?;
+        let (watermark, read) = open_watermark(&directory, options.accept_loss)?;
+        let committed = read.index.unwrap_or(0);
         let found = recovery::recover(&directory, committed, options.accept_loss, rebuild)?;
         let io = |error| JournalOpenError::io("syncing", &watermark.path, error);
         if found.dropped.is_some() {
             // Last: until then, the commit watermark proves that something is missing.
+            watermark.reset(found.last_index).map_err(io)?;
+        } else if read.has_unreadable_slot {
+            tracing::warn!(file = ?watermark.path, "writing unreadable sectors again");
             watermark.reset(found.last_index).map_err(io)?;
         } else if found.last_index > committed {
             watermark.write_durable(found.last_index).map_err(io)?;
@@ -235,7 +239,7 @@ pub(super) fn count_loss(directory: &Directory) -> Result<(), JournalOpenError> 
 fn open_watermark(
     directory: &Directory,
     accept_loss: bool,
-) -> Result<(CommitWatermark, u64), JournalOpenError> {
+) -> Result<(CommitWatermark, StoredWatermark), JournalOpenError> {
     let path = directory.dir.join(WATERMARK_FILE);
     let io = |error| JournalOpenError::io("reading", &path, error);
     let lost = || JournalOpenError::Damaged {
@@ -262,5 +266,5 @@ fn open_watermark(
         count_loss(directory)?;
         watermark.reset(0).map_err(io)?;
     }
-    Ok((watermark, read.index.unwrap_or(0)))
+    Ok((watermark, read))
 }

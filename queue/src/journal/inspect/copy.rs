@@ -15,7 +15,7 @@ use std::sync::Arc;
 use longshore_protocol::PublisherId;
 
 use super::super::SEGMENT_BYTES;
-use super::super::files::{Files, JournalFile, LOCK_FILE, LockError};
+use super::super::files::{Files, JournalFile, LOCK_FILE, LockError, UNREADABLE, is_unreadable};
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{self, SegmentFile};
@@ -345,9 +345,15 @@ impl Copier<'_, '_> {
             )?;
         }
         if let Some(from) = *log_from {
-            self.copy_log(segment, from, &mut walk, &mut output, last)?;
+            let is_unreadable = self.copy_log(segment, from, &mut walk, &mut output, last)?;
             if is_last {
-                is_complete(watermark, *last, &segment.path, output.end.max(from))?;
+                let offset = output.end.max(from);
+                if is_unreadable {
+                    let why = UNREADABLE;
+                    let file = segment.path.clone();
+                    return Err(InspectError::Damaged { file, offset, index: *last + 1, why });
+                }
+                is_complete(watermark, *last, &segment.path, offset)?;
                 // The log continues in it: allocate its length.
                 output.allocate(segment.bytes)?;
             }
@@ -396,7 +402,8 @@ impl Copier<'_, '_> {
     }
 
     /// Copies consecutive valid records from `from` on. Later records were not acknowledged when
-    /// the copy began, unless the commit watermark or a later segment proves it.
+    /// the copy began, unless the commit watermark or a later segment proves it. Returns whether
+    /// the disk cannot read what follows.
     fn copy_log(
         &mut self,
         segment: &SegmentFile,
@@ -404,7 +411,7 @@ impl Copier<'_, '_> {
         walk: &mut Walk,
         output: &mut CopiedFile,
         last: &mut u64,
-    ) -> Result<(), InspectError> {
+    ) -> Result<bool, InspectError> {
         let mut at = from;
         loop {
             match walk.record(at).map_err(InspectError::io("reading", &segment.path))? {
@@ -414,7 +421,7 @@ impl Copier<'_, '_> {
                     *last += 1;
                     self.add_progress(record.bytes.len())?;
                 }
-                Ok(_) | Err(NoRecord::Empty | NoRecord::Bad) => return Ok(()),
+                none => return Ok(none.is_err_and(|none| none == NoRecord::Unreadable)),
             }
         }
     }
@@ -557,7 +564,8 @@ impl CopyTarget {
     }
 }
 
-/// Why a snapshot cannot be copied; fails at once if the disk fails.
+/// Why a snapshot cannot be copied; fails at once if the disk fails otherwise than in reading a
+/// sector.
 fn refused(error: SnapshotFileError, index: u64) -> Result<InspectError, InspectError> {
     Ok(match error {
         SnapshotFileError::Damaged { file, offset, why } => {
@@ -569,6 +577,9 @@ fn refused(error: SnapshotFileError, index: u64) -> Result<InspectError, Inspect
         SnapshotFileError::Foreign { file, .. } => {
             let why = "it belongs to another journal";
             InspectError::Damaged { file, offset: 0, index, why }
+        }
+        SnapshotFileError::Io { file, error, .. } if is_unreadable(&error) => {
+            InspectError::Damaged { file, offset: 0, index, why: UNREADABLE }
         }
         SnapshotFileError::Io { what, file, error } => {
             return Err(InspectError::Io { what, file, error });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::super::files::Files;
+use super::super::files::{Files, UNREADABLE, is_unreadable};
 use super::super::snapshots::{self, Checked, SnapshotFileError};
 use super::findings::{Effect, Findings};
 use super::segments::{BadHeader, SegmentFile};
@@ -377,13 +377,20 @@ impl Verifier<'_, '_> {
         // Find commits in segments whose header does not name a first index.
         for file in unused {
             let mut walk = self.walk(file)?;
-            let found = walk
-                .has_later_commit(SEGMENT_HEADER_BYTES as u64, reach.last)
-                .map_err(InspectError::io("reading", &file.path))?;
+            let io = || InspectError::io("reading", &file.path);
+            let from = SEGMENT_HEADER_BYTES as u64;
+            let is_unreadable = matches!(file.header, Err(BadHeader::NotAsWritten))
+                && matches!(walk.record(from).map_err(io())?, Err(NoRecord::Unreadable));
+            let what = match is_unreadable {
+                true => Some(UNREADABLE),
+                false => walk
+                    .has_later_commit(from, reach.last)
+                    .map_err(io())?
+                    .then_some("its header is not what was written, and it has a later commit"),
+            };
             self.read(file.bytes);
-            if found {
+            if let Some(what) = what {
                 reach.damaged();
-                let what = "its header is not what was written, and it has a later commit";
                 let index = Some(reach.last + 1);
                 self.findings.add(Effect::Refuses, &file.path, 0, index, what);
             } else if matches!(file.header, Err(BadHeader::NotAsWritten))
@@ -430,8 +437,9 @@ impl Verifier<'_, '_> {
                 Ok(_) => "a record of another command is here",
                 Err(NoRecord::Empty) => "nothing is written here, and more was committed",
                 Err(NoRecord::Bad) => "a record is not what was written, and more was committed",
+                Err(NoRecord::Unreadable) => UNREADABLE,
             };
-            let is_known = next.is_some() || known > last;
+            let is_known = next.is_some() || known > last || bad == UNREADABLE;
             if !is_known && !walk.has_later_commit(at, last).map_err(io())? {
                 let data_end = walk.end_of_data(at).map_err(io())?;
                 if data_end > at {
@@ -470,7 +478,7 @@ impl Verifier<'_, '_> {
     }
 }
 
-/// The damage of a snapshot; fails if the disk fails.
+/// The damage of a snapshot; fails if the disk fails otherwise than in reading a sector.
 fn damage_of(error: SnapshotFileError) -> Result<(PathBuf, u64, &'static str), InspectError> {
     match error {
         SnapshotFileError::Damaged { file, offset, why } => Ok((file, offset, why)),
@@ -479,6 +487,9 @@ fn damage_of(error: SnapshotFileError) -> Result<(PathBuf, u64, &'static str), I
         }
         SnapshotFileError::Foreign { file, .. } => {
             Ok((file, 0, "it belongs to another journal: files of two were mixed"))
+        }
+        SnapshotFileError::Io { file, error, .. } if is_unreadable(&error) => {
+            Ok((file, 0, UNREADABLE))
         }
         SnapshotFileError::Io { what, file, error } => Err(InspectError::Io { what, file, error }),
     }

@@ -2,7 +2,7 @@
 //! the log's beginning.
 
 use super::super::JournalOpenError;
-use super::super::files::is_unreadable;
+use super::super::files::{UNREADABLE, is_unreadable};
 use super::super::snapshots::{self, KIND_STATE, Resume, SnapshotFileError, SnapshotReader};
 use super::found::FoundFiles;
 use super::{Damage, LostPayloads};
@@ -37,16 +37,13 @@ pub(super) fn choose(
     found: &mut FoundFiles,
     accept_loss: bool,
 ) -> Result<(RecoveryBase, Vec<Damage>), JournalOpenError> {
-    let (mut damaged, mut unreadable, mut incomplete) = (Vec::new(), None, None);
+    let (mut damaged, mut incomplete) = (Vec::new(), None);
     let mut log_is_lost = false;
     for index in found.snapshots.clone() {
         let checked = match snapshots::check(directory, index) {
             Ok(checked) => checked,
-            // Unless an older snapshot replaces it, it is unknown whether it is lost.
-            Err(SnapshotFileError::Io { what, file, error }) if is_unreadable(&error) => {
-                let why = "the disk cannot read it";
-                damaged.push(Damage { file: file.clone(), offset: 0, why });
-                unreadable = Some(JournalOpenError::io(what, &file, error));
+            Err(SnapshotFileError::Io { file, error, .. }) if is_unreadable(&error) => {
+                damaged.push(Damage { file, offset: 0, why: UNREADABLE });
                 continue;
             }
             Err(error) => {
@@ -76,9 +73,6 @@ pub(super) fn choose(
             break;
         }
         damaged.push(damage);
-    }
-    if let Some(error) = unreadable {
-        return Err(error);
     }
     match incomplete {
         Some((mut base, missing, damage))

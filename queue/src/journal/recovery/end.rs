@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::super::JournalOpenError;
-use super::super::files::JournalFile;
+use super::super::files::{JournalFile, UNREADABLE, unless_unreadable};
 use super::found::{FoundSegment, UnusedSegment};
 use super::replay::ReplayedSegment;
 use super::{CHUNK_BYTES, CutTail, Damage};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::journal::wal::locations::Locations;
-use crate::journal::wal::walk::Walk;
+use crate::journal::wal::walk::{PAGE_BYTES, Walk};
 
 /// Searches for proof that more was committed than was replayed. `known` is the last index known to
 /// be committed.
@@ -40,8 +40,7 @@ pub(super) fn find_missing_commits(
         );
     }
     if let Some(file) = unused.iter().find(|file| file.is_unreadable) {
-        let why = "the disk cannot read the place of its first command";
-        return Ok(Some(Damage { file: file.path.clone(), offset: 0, why }));
+        return Ok(Some(Damage { file: file.path.clone(), offset: 0, why: UNREADABLE }));
     }
     let tail =
         segments.last().map(|last| (last.open(directory), &last.path, last.header.sequence, end));
@@ -81,14 +80,24 @@ pub(super) fn cut_tail(
 }
 
 pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; CHUNK_BYTES.min((to - from) as usize)];
-    let mut at = from;
+    let page = from - from % PAGE_BYTES;
+    let mut first = vec![0; (from - page) as usize];
+    // What lies before `from` in an unreadable page is lost too.
+    let is_lost = unless_unreadable(file.read_at(&mut first, page))?.is_none();
+    let mut at = if is_lost { page } else { from };
+    let zeros = vec![0; CHUNK_BYTES.min((to - at) as usize)];
     while at < to {
-        let n = (to - at).min(zeros.len() as u64);
-        file.write_at(&zeros[..n as usize], at)?;
-        at += n;
+        let n = chunk_at(at, to);
+        file.write_at(&zeros[..n], at)?;
+        at += n as u64;
     }
     file.sync_data()
+}
+
+/// Bytes of the next chunk, which ends where a page does: to write a part of a page that the disk
+/// cannot read fails, and to write all of it succeeds.
+fn chunk_at(at: u64, to: u64) -> usize {
+    (CHUNK_BYTES - (at % CHUNK_BYTES as u64) as usize).min((to - at) as usize)
 }
 
 /// Rewrites and syncs everything that is not known to be durable, which is all beyond `known`. It
@@ -113,15 +122,15 @@ pub(super) fn rewrite_unsynced(
         let to = if position + 1 == spans.len() { end } else { segment.length };
         // The header may be as recent as the first record.
         let mut at = if segment.header.first_index == first { 0 } else { from.offset };
-        let mut chunk = vec![0; CHUNK_BYTES];
+        // What the disk cannot read is after the last record.
+        let mut walk = Walk::new(Arc::clone(&file), 0).map_err(io)?;
         while at < to {
-            let n = chunk.len().min((to - at) as usize);
-            let n = file.read_at(&mut chunk[..n], at).map_err(io)?;
-            if n == 0 {
+            let span = walk.span(at, chunk_at(at, to)).map_err(io)?;
+            if span.is_empty() {
                 break;
             }
-            file.write_at(&chunk[..n], at).map_err(io)?;
-            at += n as u64;
+            file.write_at(&span, at).map_err(io)?;
+            at += span.len() as u64;
         }
         file.sync_data().map_err(io)?;
     }

@@ -15,6 +15,7 @@ use super::end::{end_of_data, erase};
 use super::found::FoundSegment;
 use super::{CHUNK_BYTES, Damage, Dropped};
 use crate::journal::files::directory::{Directory, LOST_DIR};
+use crate::journal::wal::walk::Walk;
 
 /// Moves everything from the damage on to `lost/`: the end of `tail` from that byte on, and the
 /// other files whole.
@@ -103,7 +104,7 @@ impl<'a> LostFolder<'a> {
         if to > from {
             let path = self.path(&format!("{:010}-from-{from}.part", segment.header.sequence));
             let part = self.directory.files.create(&path).map_err(io)?;
-            copy(&**file, from, to, &*part).map_err(io)?;
+            copy(file, from, to, &*part).map_err(io)?;
             self.bytes += to - from;
         }
         Ok(())
@@ -124,17 +125,16 @@ impl<'a> LostFolder<'a> {
     }
 }
 
-fn copy(from: &dyn JournalFile, start: u64, end: u64, to: &dyn JournalFile) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES];
+fn copy(from: &Arc<dyn JournalFile>, start: u64, end: u64, to: &dyn JournalFile) -> io::Result<()> {
+    let mut walk = Walk::new(Arc::clone(from), 0)?;
     let mut at = start;
     while at < end {
-        let n = chunk.len().min((end - at) as usize);
-        let n = from.read_at(&mut chunk[..n], at)?;
-        if n == 0 {
+        let span = walk.span(at, CHUNK_BYTES.min((end - at) as usize))?;
+        if span.is_empty() {
             break;
         }
-        to.write_at(&chunk[..n], at - start)?;
-        at += n as u64;
+        to.write_at(&span, at - start)?;
+        at += span.len() as u64;
     }
     to.sync_data()
 }

@@ -4,8 +4,10 @@ use super::super::snapshots::Resume;
 use super::super::{JournalOpenError, Replayed};
 use super::found::FoundSegment;
 use super::{Damage, Recovery};
+use crate::journal::files::UNREADABLE;
 use crate::journal::files::directory::Directory;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
+use crate::journal::wal::record::NoRecord;
 use crate::journal::wal::walk::Walk;
 use crate::log::Rebuild;
 
@@ -46,11 +48,20 @@ pub(super) fn replay(
         }
         let from = resumed.map_or(SEGMENT_HEADER_BYTES as u64, |resume| resume.offset);
         let first = recovery.last_index + 1;
-        result.end = replay_segment(directory, segment, from, recovery, rebuild)?;
+        let (end, is_unreadable) = replay_segment(directory, segment, from, recovery, rebuild)?;
+        result.end = end;
         result.spans.push(ReplayedSegment { first, records: recovery.last_index + 1 - first });
         let next_begins = segments.get(position + 1).map(|next| next.header.first_index);
-        if next_begins.is_some_and(|first| first != recovery.last_index + 1) {
-            let why = "a later segment shows that more commands were committed";
+        if next_begins == Some(recovery.last_index + 1) {
+            continue;
+        }
+        let why = match next_begins {
+            // It cannot be told from a torn tail: assume the worse.
+            _ if is_unreadable => Some(UNREADABLE),
+            Some(_) => Some("a later segment shows that more commands were committed"),
+            None => None,
+        };
+        if let Some(why) = why {
             let (file, offset) = (segment.path.clone(), result.end);
             result.damage = Some(Damage { file, offset, why });
             break;
@@ -59,14 +70,14 @@ pub(super) fn replay(
     Ok(result)
 }
 
-/// Replays the valid records; returns where they end.
+/// Replays the valid records; returns where they end, and whether the disk cannot read there.
 fn replay_segment(
     directory: &Directory,
     segment: &FoundSegment,
     from: u64,
     recovery: &mut Recovery,
     rebuild: &mut dyn Rebuild,
-) -> Result<u64, JournalOpenError> {
+) -> Result<(u64, bool), JournalOpenError> {
     let io = |error| JournalOpenError::io("reading", &segment.path, error);
     let sequence = segment.header.sequence;
     let file = segment.open(directory)?;
@@ -74,9 +85,11 @@ fn replay_segment(
     let first = recovery.last_index + 1;
     let mut offsets = Vec::new();
     let mut end = from;
-    while let Ok(record) = walk.record(end).map_err(io)?
-        && record.header.index == recovery.last_index + 1
-    {
+    let is_unreadable = loop {
+        let record = match walk.record(end).map_err(io)? {
+            Ok(record) if record.header.index == recovery.last_index + 1 => record,
+            none => break none.is_err_and(|none| none == NoRecord::Unreadable),
+        };
         let (offset, header, body) = (end, record.header, record.body());
         let (index, kind) = (header.index, header.kind);
         rebuild.command(Replayed { index, now: header.now, kind, body }).map_err(|error| {
@@ -86,9 +99,9 @@ fn replay_segment(
         recovery.last_index = index;
         recovery.records += 1;
         end = record.end();
-    }
+    };
     recovery.bytes += end - from;
     // No segment is longer than 1 GiB, except one with a single longer record.
     recovery.locations.extend(sequence, first, &offsets, u32::try_from(end).unwrap_or(u32::MAX));
-    Ok(end)
+    Ok((end, is_unreadable))
 }

@@ -1,6 +1,6 @@
 //! The contents of a disk: as programs see them, and as a power cut leaves them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -9,6 +9,8 @@ use rand::rngs::StdRng;
 
 use super::blocks::Blocks;
 
+/// Bytes that fail to be read together.
+const PAGE_BYTES: u64 = 4096;
 /// Bytes that a disk writes atomically when it reorders writes.
 const SECTOR_BYTES: usize = 512;
 
@@ -38,6 +40,8 @@ struct File {
     now: Blocks,
     lasting: Blocks,
     unsynced: Vec<FileChange>,
+    /// Pages that the disk cannot read until they are written whole.
+    unreadable: BTreeSet<u64>,
     /// An open file takes space even without a name.
     open: usize,
 }
@@ -74,7 +78,8 @@ impl Contents {
         let mut files = vec![File::default(); self.files.len()];
         for &number in names.values() {
             let lasting = self.files[number].after_power_cut(random);
-            files[number] = File { now: lasting.clone(), lasting, ..File::default() };
+            let unreadable = self.files[number].unreadable.clone();
+            files[number] = File { now: lasting.clone(), lasting, unreadable, ..File::default() };
         }
         let lasting_names = names.clone();
         Contents { files, names, lasting_names, ..Contents::default() }
@@ -145,8 +150,31 @@ impl Contents {
         &self.files[number].now
     }
 
+    /// Makes the page at that byte unreadable.
+    pub(super) fn break_page(&mut self, path: &Path, at: u64) {
+        self.files[self.names[path]].unreadable.insert(at / PAGE_BYTES);
+    }
+
+    /// Whether the disk can read all of these bytes.
+    pub(super) fn is_readable(&self, number: usize, at: u64, n: usize) -> bool {
+        let pages = at / PAGE_BYTES..(at + n as u64).div_ceil(PAGE_BYTES);
+        self.files[number].unreadable.range(pages).next().is_none()
+    }
+
+    /// Whether no unreadable page would be written in part: it would have to be read first.
+    pub(super) fn is_writable(&self, number: usize, at: u64, n: usize) -> bool {
+        let unreadable = &self.files[number].unreadable;
+        let (first, last) = (at / PAGE_BYTES, (at + n as u64) / PAGE_BYTES);
+        let is_part = |page, at: u64| !at.is_multiple_of(PAGE_BYTES) && unreadable.contains(&page);
+        !is_part(first, at) && !is_part(last, at + n as u64)
+    }
+
     pub(super) fn change(&mut self, number: usize, change: FileChange) {
         let file = &mut self.files[number];
+        if let FileChange::Write(at, bytes) = &change {
+            let to = at + bytes.len() as u64;
+            file.unreadable.retain(|page| page * PAGE_BYTES < *at || (page + 1) * PAGE_BYTES > to);
+        }
         change.make(&mut file.now);
         file.unsynced.push(change);
     }

@@ -169,6 +169,11 @@ impl SimulatedDisk {
         self.lock().contents.flip(path, bit);
     }
 
+    /// Makes the page of a file at that byte unreadable, until it is written whole.
+    pub(crate) fn break_page(&self, path: &Path, at: u64) {
+        self.lock().contents.break_page(path, at);
+    }
+
     // Power cuts and kills.
 
     /// The disk after a power cut: each unsynced change survives fully, partly, or not at all.
@@ -444,6 +449,9 @@ impl JournalFile for SimulatedFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut disk = self.disk.lock();
         disk.call(Call::Read, &self.path)?;
+        if !disk.contents.is_readable(self.number, offset, bytes.len()) {
+            return Err(Failure::Device.error());
+        }
         let DiskState { contents, random, short_reads, .. } = &mut *disk;
         read_full(bytes, offset, |part, at| {
             let mut most = part.len();
@@ -461,6 +469,9 @@ impl JournalFile for SimulatedFile {
         let mut disk = self.disk.lock();
         let failed = disk.meet(Call::Write, &self.path, bytes);
         let (room, disk) = (disk.free(), &mut *disk);
+        if !disk.contents.is_writable(self.number, offset, bytes.len()) {
+            return Err(Failure::Device.error());
+        }
         let length = disk.contents.now(self.number).len() as u64;
         let end = offset + bytes.len() as u64;
         let beyond = end.saturating_sub(length.saturating_add(room)) as usize;

@@ -79,6 +79,71 @@ fn accepted_damage_is_set_aside_and_the_journal_continues() {
 }
 
 #[test]
+fn unreadable_page_loses_nothing_silently_and_leaves_a_way_out() {
+    let length = 3_000;
+    // With a lagging watermark only the page itself tells that something was there.
+    for (snapshot, synced_commits) in [(None, 20), (None, 1), (Some(150), 20)] {
+        let disk = SimulatedDisk::default();
+        let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
+        for commit in 1..=20 {
+            journal.write(commit, length).unwrap();
+            if commit == synced_commits {
+                journal.sync_watermark().unwrap();
+            }
+        }
+        if let Some(index) = snapshot {
+            journal.snapshot(index, length, |_| true).unwrap();
+        }
+        let committed = journal.committed();
+        drop(journal);
+        let watermark = Path::new(DIR).join("watermark");
+        if synced_commits == 1 {
+            disk.tamper(&watermark, |bytes| bytes[..4096].fill(0));
+        }
+        let (mut intact, mut refused, mut payloads) = (0, 0, 0);
+        for path in disk.paths() {
+            let is_log = path.extension().is_some_and(|end| end == "seg");
+            if !is_log && path.extension().is_none_or(|end| end != "snap") && path != watermark {
+                continue;
+            }
+            let bytes = disk.bytes(&path);
+            let end = bytes.iter().rposition(|&byte| byte != 0).unwrap_or(0) as u64 + 4096;
+            for page in (0..end.min(bytes.len() as u64)).step_by(4096) {
+                let bad = disk.after_kill();
+                bad.break_page(&path, page);
+                let what = format!("{path:?} at {page}, {snapshot:?}, {synced_commits}");
+                let verified = super::inspect::verify(&bad, DIR).unwrap();
+                match SteppedJournal::open(&bad).map(|(_, read, _)| read) {
+                    Ok(read) => {
+                        assert_eq!(assert_is_a_prefix(&read, |_| length), committed, "{what}");
+                        assert!(!verified.is_refused, "{what}: {verified:?}");
+                        intact += 1;
+                        payloads += u64::from(verified.is_damaged() && is_log);
+                        continue;
+                    }
+                    Err(JournalOpenError::Damaged { .. }) => refused += 1,
+                    Err(why) => panic!("{what}: {why}"),
+                }
+                assert!(verified.is_refused, "{what}: {verified:?}");
+                let copied = super::inspect::copy(&bad);
+                assert!(matches!(copied, Err(InspectError::Damaged { .. })), "{what}: {copied:?}");
+                let accepting = JournalOptions { accept_loss: true, ..options() };
+                let (mut journal, read, _) = SteppedJournal::open_with(&bad, accepting).unwrap();
+                let replayed = assert_is_a_prefix(&read, |_| length);
+                assert!(replayed < committed, "{what}");
+                // The lost part was written over: the page can be read again.
+                journal.write(2, length).unwrap();
+                drop(journal);
+                let (_, read, recovered) = SteppedJournal::open(&bad.after_kill()).unwrap();
+                assert_eq!(assert_is_a_prefix(&read, |_| length), replayed + 2, "{what}");
+                assert_eq!(recovered.dropped, None);
+            }
+        }
+        assert!(intact >= 5 && refused > 20 && (payloads > 50 || snapshot.is_none()));
+    }
+}
+
+#[test]
 fn accepted_losses_are_counted_durably() {
     let (disk, _) = journal_of(4, 4, 30);
     let accepting = JournalOptions { accept_loss: true, ..options() };

@@ -102,6 +102,11 @@ fn verify_predicts_what_a_start_does_with_damage() {
             disk.paths().into_iter().filter(|path| path.parent() == segment(1).parent()).collect();
         for _ in 0..random.random_range(1..3) {
             let path = &paths[random.random_range(0..paths.len())];
+            if random.random_bool(0.2) {
+                let end = disk.bytes(path).iter().rposition(|&byte| byte != 0).unwrap_or(0);
+                disk.break_page(path, random.random_range(0..=end as u64));
+                continue;
+            }
             disk.tamper(path, |bytes| {
                 let end = bytes.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
                 let from = if random.random_bool(0.3) { 0 } else { 4096.min(end - 1) };

@@ -218,6 +218,8 @@ fn missing_or_unreadable_part_aborts_the_rewrite() {
     for nth in 1..8 {
         disk.heal();
         disk.fail(Fault::nth_of(Call::Read, nth));
+        // Without what lies ahead it is read again.
+        disk.fail(Fault::nth_of(Call::Read, nth + 1));
         let refused = rewrite_parts(&parts, &live);
         assert!(
             matches!(refused, Err(RewriteError::Read { why: LogReadError::Io { .. }, .. })),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use longshore_protocol::PublisherId;
 
-use crate::journal::files::JournalFile;
+use crate::journal::files::{JournalFile, unless_unreadable};
 use crate::journal::wal::format::u64_at;
 
 /// The name of the file.
@@ -41,6 +41,8 @@ pub(crate) struct StoredWatermark {
     /// The highest index of a valid slot; none without a valid slot.
     pub(crate) index: Option<u64>,
     count: u64,
+    /// The disk cannot read one: it is written again whole, which may replace the bad sector.
+    pub(crate) has_unreadable_slot: bool,
 }
 
 impl CommitWatermark {
@@ -58,17 +60,18 @@ impl CommitWatermark {
         file: &dyn JournalFile,
         journal: PublisherId,
     ) -> io::Result<StoredWatermark> {
-        let mut bytes = vec![0; SLOTS * SLOT_BYTES];
-        file.read_at(&mut bytes, 0)?;
-        let mut read = StoredWatermark { index: None, count: 0 };
-        for slot in bytes.chunks_exact(SLOT_BYTES) {
+        let mut read = StoredWatermark { index: None, count: 0, has_unreadable_slot: false };
+        for position in 0..SLOTS {
+            let mut slot = [0; SLOT_BYTES];
+            let at = (position * SLOT_BYTES) as u64;
+            read.has_unreadable_slot |= unless_unreadable(file.read_at(&mut slot, at))?.is_none();
             let crc = u32::from_le_bytes([slot[40], slot[41], slot[42], slot[43]]);
             let good = &slot[..8] == MAGIC
                 && slot[8..24] == journal.0
                 && crc32c::crc32c(&slot[..CRC_AT]) == crc;
             if good {
-                read.index = read.index.max(Some(u64_at(slot, 24)));
-                read.count = read.count.max(u64_at(slot, 32));
+                read.index = read.index.max(Some(u64_at(&slot, 24)));
+                read.count = read.count.max(u64_at(&slot, 32));
             }
         }
         Ok(read)

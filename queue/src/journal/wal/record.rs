@@ -53,6 +53,8 @@ pub(crate) enum NoRecord {
     Empty,
     /// The bytes are not a valid record of this segment.
     Bad,
+    /// The disk cannot read a part of it: it may have been valid.
+    Unreadable,
 }
 
 /// Bytes of a command's record with a body of that length.

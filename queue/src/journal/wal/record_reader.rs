@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::journal::files::JournalFile;
+use crate::journal::files::{JournalFile, is_unreadable};
 use crate::journal::wal::locations::RecordLocation;
 use crate::journal::wal::record::{
     BLOCK_BYTES, BLOCK_CRC_BYTES, FLAG_COMPACTED, RECORD_HEADER_BYTES, RecordHeader, is_good_block,
@@ -122,9 +122,16 @@ impl RecordReader<'_> {
             }
         };
         let begins = first * BLOCK_BYTES;
-        let ends = (begins + count * BLOCK_BYTES).min(header.body_len);
         let blocks_at = self.location.offset + (header.body_at() + begins) as u64;
-        let mut bytes = self.bytes(blocks_at, ends.saturating_sub(begins))?;
+        let read = |count: usize| {
+            let ends = (begins + count * BLOCK_BYTES).min(header.body_len);
+            self.bytes(blocks_at, ends.saturating_sub(begins))
+        };
+        let mut bytes = match read(count) {
+            // The disk may be unable to read a block ahead.
+            Err(LogReadError::Io { error, .. }) if is_unreadable(&error) => read(needed)?,
+            read => read?,
+        };
         let pairs = table.chunks_exact(BLOCK_CRC_BYTES).zip(bytes.chunks(BLOCK_BYTES));
         let good = pairs.take_while(|(crc, block)| is_good_block(self.seed, block, crc)).count();
         if good < needed {

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::format::u64_at;
 use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
-use crate::journal::files::JournalFile;
+use crate::journal::files::{JournalFile, unless_unreadable};
 
 /// Bytes of one read. An inspection reads beside a running publisher, whose commits the disk serves
 /// in between.
@@ -15,13 +15,20 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// Bytes after which the file's pages are dropped from the page cache: data read once would evict
 /// data read often.
 const FORGET_BYTES: u64 = 32 * 1024 * 1024;
+/// Bytes of the parts that are read one by one where the disk cannot read a chunk: a page, the least
+/// that a file system reads.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Stands for each byte of an unreadable page. Not zero, so that such a page counts as data, and is
+/// written again where data are erased: a disk replaces a bad sector when it is written.
+const UNREADABLE: u8 = 0xff;
 /// The part of a segment in `lost/` ends at its last non-zero byte: this many zeros may have
 /// followed.
 const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
 /// Records more than this many commands after the last one are ignored: they are false matches.
 const AHEAD_MAX: u64 = 1 << 40;
 
-/// Reads a file from beginning to end, about once.
+/// Reads a file from beginning to end, about once. What the disk cannot read is no valid record;
+/// everything else around it is still read.
 pub(crate) struct Walk {
     file: Arc<dyn JournalFile>,
     length: u64,
@@ -30,6 +37,8 @@ pub(crate) struct Walk {
     seed: u32,
     chunk: Bytes,
     chunk_at: u64,
+    /// Where the pages of the chunk begin that the disk cannot read.
+    unreadable: Vec<u64>,
     /// Bytes read since the page cache was last dropped; none if it should be retained.
     unforgotten: Option<u64>,
 }
@@ -56,8 +65,16 @@ impl Record {
 impl Walk {
     pub(crate) fn new(file: Arc<dyn JournalFile>, seed: u32) -> io::Result<Walk> {
         let length = file.len()?;
-        let (file_end, chunk) = (length, Bytes::new());
-        Ok(Walk { file, length, file_end, seed, chunk, chunk_at: 0, unforgotten: None })
+        Ok(Walk {
+            file,
+            length,
+            file_end: length,
+            seed,
+            chunk: Bytes::new(),
+            chunk_at: 0,
+            unreadable: Vec::new(),
+            unforgotten: None,
+        })
     }
 
     /// The same for a file that is read once: drops it from the page cache.
@@ -85,12 +102,18 @@ impl Walk {
     pub(crate) fn record(&mut self, offset: u64) -> io::Result<Result<Record, NoRecord>> {
         let left = self.length.saturating_sub(offset);
         let head = self.bytes(offset, RECORD_HEADER_BYTES)?;
+        if self.is_unreadable(offset, head.len()) {
+            return Ok(Err(NoRecord::Unreadable));
+        }
         let length = match RecordHeader::claimed_len(&head, left) {
             Ok(length) => length,
             Err(none) => return Ok(Err(none)),
         };
         drop(head);
         let bytes = self.bytes(offset, length)?;
+        if self.is_unreadable(offset, bytes.len()) {
+            return Ok(Err(NoRecord::Unreadable));
+        }
         if bytes.len() < length {
             return Ok(Err(NoRecord::Bad));
         }
@@ -152,7 +175,7 @@ impl Walk {
         Ok(end)
     }
 
-    /// `n` raw bytes at `at`; fewer at the end of the file.
+    /// `n` raw bytes at `at`; fewer at the end of the file. Unreadable ones are [`UNREADABLE`].
     pub(crate) fn span(&mut self, at: u64, n: usize) -> io::Result<Bytes> {
         self.bytes(at, n)
     }
@@ -177,7 +200,7 @@ impl Walk {
                 .unwrap_or_else(|_| BytesMut::with_capacity(size));
             chunk.clear();
             chunk.resize(size, 0);
-            let read = self.file.read_at(&mut chunk, at)?;
+            let read = self.read(&mut chunk, at)?;
             if at + (read as u64) < self.file_end || self.length == self.file_end {
                 chunk.truncate(read);
             }
@@ -191,6 +214,37 @@ impl Walk {
         }
         let from = (at - self.chunk_at) as usize;
         Ok(self.chunk.slice(from..(from + n).min(self.chunk.len())))
+    }
+
+    /// Reads `chunk` at `at`, page by page if the disk cannot read all of it.
+    fn read(&mut self, chunk: &mut [u8], at: u64) -> io::Result<usize> {
+        self.unreadable.clear();
+        if let Some(read) = unless_unreadable(self.file.read_at(chunk, at))? {
+            return Ok(read);
+        }
+        let to = (at + chunk.len() as u64).min(self.file_end);
+        let mut from = at;
+        while from < to {
+            let end = to.min((from / PAGE_BYTES + 1) * PAGE_BYTES);
+            let page = &mut chunk[(from - at) as usize..(end - at) as usize];
+            match unless_unreadable(self.file.read_at(page, from))? {
+                Some(read) if read < page.len() => return Ok((from - at) as usize + read),
+                Some(_) => {}
+                None => {
+                    page.fill(UNREADABLE);
+                    self.unreadable.push(from);
+                }
+            }
+            from = end;
+        }
+        Ok(to.saturating_sub(at) as usize)
+    }
+
+    /// Whether the disk cannot read some of these bytes of the chunk.
+    fn is_unreadable(&self, at: u64, n: usize) -> bool {
+        let is_within =
+            |&page: &u64| page < at + n as u64 && at < (page / PAGE_BYTES + 1) * PAGE_BYTES;
+        self.unreadable.iter().any(is_within)
     }
 }
 
