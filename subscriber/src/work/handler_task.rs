@@ -10,6 +10,7 @@ use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens
 use longshore_protocol::{Entry, FrameWriter, JobError, JobId, Parent, TraceContext};
 use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
+use tokio::task::coop::Unconstrained;
 use tokio::time::{Instant, Sleep};
 use tracing::field::{self, display};
 use tracing::{Instrument, Span};
@@ -173,28 +174,28 @@ pub(crate) async fn run_job(
     let job = Job { id, path, headers, payload };
     let ended = {
         // Moved only here: it may be large.
-        let running = pin!(instance.run(JobRequest { job, context }).instrument(span.clone()));
-        catch_async(unless_hung(running, &taken, *cancel_grace)).await
+        let mut running =
+            pin!(Some(instance.run(JobRequest { job, context }).instrument(span.clone())));
+        let ended = catch_async(unless_hung(running.as_mut(), &taken, *cancel_grace)).await;
+        match ended {
+            // What the handler has may panic when it is dropped.
+            Ok(None) => catch(|| running.set(None)).map(|()| None),
+            ended => ended,
+        }
     };
     let (failure, panicked) = match ended {
         Ok(Some(Ok(completion))) => {
             return end(settle_of(Ok(completion), keeps_result), false, false);
         }
         Ok(Some(Err(failure))) => (failure, false),
-        Ok(None) => {
-            instance.service = None;
-            (
-                JobFailure::Retry(job_error(
-                    "Dropped",
-                    "it did not return after its job was taken away",
-                )),
-                false,
-            )
-        }
-        Err(panicked) => {
+        dropped => {
             // A second panic adds nothing.
             let _ = catch(|| instance.service = None);
-            (JobFailure::Retry(panicked.error()), true)
+            let error = match &dropped {
+                Err(panicked) => panicked.error(),
+                Ok(_) => job_error("Dropped", "it did not return after its job was taken away"),
+            };
+            (JobFailure::Retry(error), dropped.is_err())
         }
     };
     span.in_scope(|| log_failure(&FAILURE_LOG, std::time::Instant::now(), &failure, id, attempt));
@@ -204,22 +205,24 @@ pub(crate) async fn run_job(
 /// The output of a handler; none if it has not returned in time once its job was taken away: it
 /// would keep its place for ever.
 async fn unless_hung<T>(
-    mut running: Pin<&mut impl Future<Output = T>>,
+    mut running: Pin<&mut Option<impl Future<Output = T>>>,
     signal: &LeaseSignal,
     cancel_grace: Duration,
 ) -> Option<T> {
-    if cancel_grace == Duration::MAX {
-        return Some(running.await);
-    }
-    let mut grace: Option<Pin<Box<Sleep>>> = None;
+    let mut grace: Option<Pin<Box<Unconstrained<Sleep>>>> = None;
     poll_fn(|context| {
-        if let Poll::Ready(output) = running.as_mut().poll(context) {
+        let Some(running) = running.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        if let Poll::Ready(output) = running.poll(context) {
             return Poll::Ready(Some(output));
         }
-        if grace.is_none() && !signal.is_taken(context.waker()) {
+        let has_time = cancel_grace == Duration::MAX;
+        if has_time || (grace.is_none() && !signal.is_taken(context.waker())) {
             return Poll::Pending;
         }
-        let grace = grace.get_or_insert_with(|| Box::pin(tokio::time::sleep(cancel_grace)));
+        // The handler may use up the budget of the task each time.
+        let grace = grace.get_or_insert_with(|| {
+            Box::pin(tokio::task::unconstrained(tokio::time::sleep(cancel_grace)))
+        });
         grace.as_mut().poll(context).map(|()| None)
     })
     .await

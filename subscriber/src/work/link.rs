@@ -23,8 +23,7 @@ use crate::work::session::{Connect, ExcessJobs, Outgoing, SlotId, WorkerSession}
 use crate::work::state::checkpoints::CheckpointRequest;
 use crate::work::state::subscriptions::number_of;
 
-/// While the send queue is longer than this, settles stay in the session. Renewals wait behind what
-/// is in it: at 1 MB/s for two seconds.
+/// While the send queue is longer than this, settles stay in the session.
 const SEND_QUEUE_BYTES: usize = 2 * 1024 * 1024;
 /// A frame is sent once it has this many bytes.
 const FRAME_BYTES: usize = 1024 * 1024;
@@ -206,7 +205,8 @@ impl WorkerLink<'_> {
 
     /// A quiet worker's recall and the unsubscription go first: after a release, unused credits
     /// would bring the job again. Checkpoints go before settles, because a settle ends their lease.
-    /// Settles go before credits, so that the publisher never counts more than the bound.
+    /// Settles go before credits, so that the publisher never counts more than the bound. Renewals
+    /// go before settles, which may be long.
     fn send_all(&self, out: Outgoing) -> Result<(), LinkError> {
         let mut frame = FrameWriter::new();
         let send_when_full = |frame: &mut FrameWriter| match frame.body_len() {
@@ -232,6 +232,9 @@ impl WorkerLink<'_> {
             }
             send_when_full(&mut frame)?;
         }
+        if !out.renew.is_empty() {
+            ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
+        }
         for body in &out.settles {
             SettleBatchBuilder::encode(body, &mut frame);
             send_when_full(&mut frame)?;
@@ -242,9 +245,6 @@ impl WorkerLink<'_> {
         // After the credit: the publisher uses it at once, or returns it.
         if !out.recall_first {
             recall(&mut frame);
-        }
-        if !out.renew.is_empty() {
-            ToPublisher::Renew(Tokens(out.renew)).encode(&mut frame);
         }
         if let Some(quiet) = out.quiet {
             ToPublisher::Quieted(quiet).encode(&mut frame);

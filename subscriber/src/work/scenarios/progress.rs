@@ -77,6 +77,49 @@ async fn a_run_timeout_cancels_the_attempt() {
     assert_eq!((report.completed, report.leases_lost), (0, 1));
 }
 
+/// Its end panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor");
+    }
+}
+
+/// It awaits what is always ready, so it leaves no budget to a timer; and dropping it panics.
+#[tokio::test]
+async fn a_handler_that_spins_is_dropped_too_and_may_panic_then() {
+    let (started, mut started_rx) = tokio::sync::mpsc::unbounded_channel();
+    let spins = InPlace::new(move |job: Job<String>, _: JobContext| {
+        let started = started.clone();
+        async move {
+            if job.payload == "spins" {
+                let _bomb = Bomb;
+                started.send(()).unwrap();
+                loop {
+                    tokio::task::coop::consume_budget().await;
+                }
+            }
+            Ok(())
+        }
+    });
+    let limits = Limits { cancel_grace: Duration::from_millis(50), ..ONE_AT_A_TIME };
+    let (_publisher, worker, mut link) = start_linked_worker(limits, spins).await;
+    for token in 1..=2 {
+        link.deliver(&[(token, "spins")]);
+        within(started_rx.recv()).await.unwrap();
+        link.revoke(Revoked::TimedOut, token);
+        link.granted(1).await;
+    }
+    link.deliver(&[(3, "ends")]);
+    let batch = link.settle().await;
+    assert_eq!(verdicts(&batch), [(3, Verdict::Complete(None))]);
+    link.answer(&batch, SettleOutcome::Accepted);
+    worker.handle.drain();
+    let report = worker.report().await;
+    assert_eq!((report.completed, report.panicked), (1, 2));
+}
+
 /// It would keep its place for ever: a hang becomes a crash.
 #[tokio::test]
 async fn a_handler_that_hangs_is_dropped_once_its_job_is_taken_away() {

@@ -99,7 +99,7 @@ impl WorkerSession {
         // A context may outlive its handler, and its slot may belong to another publisher by then.
         let is_own_signal = |signal: &Arc<LeaseSignal>| Arc::ptr_eq(signal, &context.signal);
         let lease = slot.leases.get_mut(context.token);
-        match lease.filter(|lease| lease.job.signal.as_ref().is_some_and(is_own_signal)) {
+        match lease.filter(|lease| lease.job.signal().is_some_and(is_own_signal)) {
             Some(lease) if now < lease.ends() => {
                 then(&mut slot.checkpoints);
                 slot.wake.notify_one();

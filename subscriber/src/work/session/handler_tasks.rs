@@ -6,7 +6,9 @@ use std::time::Duration;
 use longshore_protocol::messages::work::NewSettle;
 
 use super::checkpoints::{WaitEnd, end_job};
-use super::{FinishedJob, HandlerTaskStep, Intake, QueuedJob, SlotId, State, WorkerSession};
+use super::{
+    FinishedJob, HandlerTaskStep, Intake, LeaseHolder, QueuedJob, SlotId, State, WorkerSession,
+};
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::state::durable::DurableEvent;
 use crate::work::state::run_length::BEGIN_WAIT_MAX;
@@ -53,7 +55,7 @@ impl WorkerSession {
                 Some(signal) => signal.reset_for_job(ends),
                 None => *signal = Arc::new(signal.for_next_job(ends)),
             }
-            lease.job.signal = Some(signal.clone());
+            lease.job.holder = LeaseHolder::Handler(signal.clone());
             slot.running += 1;
             state.running += 1;
             // A woken task wakes the next. With thousands of idle handlers that take less than a
@@ -174,11 +176,15 @@ impl WorkerSession {
         }
     }
 
-    /// Ends a job's lease, and queues its settle. Returns true if sending it frees the credit.
+    /// Queues a job's settle, which gets its lease. Returns true if sending it frees the credit.
     fn settle(&self, state: &mut State, ended: &FinishedJob, now: Duration) -> bool {
         let intake = state.intake;
         let slot = state.slot(ended.slot_id);
-        let had_lease = slot.leases.remove(ended.token).is_some();
+        let lease = slot.leases.get_mut(ended.token);
+        let had_lease = lease.is_some();
+        if let Some(lease) = lease {
+            (lease.job.holder, lease.began) = (LeaseHolder::Settle, None);
+        }
         end_job(&mut slot.checkpoints, ended.token, WaitEnd::Ended);
         // A result whose lease was lost is still sent: the publisher refuses it, and both sides
         // count that. A failure is not worth sending.

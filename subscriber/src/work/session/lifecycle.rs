@@ -64,7 +64,7 @@ impl WorkerSession {
     pub(crate) fn cancel_all(&self) {
         let state = self.state.lock();
         let leases = state.slots.iter().flat_map(|slot| slot.leases.iter());
-        for signal in leases.filter_map(|(_, lease)| lease.job.signal.as_ref()) {
+        for signal in leases.filter_map(|(_, lease)| lease.job.signal()) {
             signal.cancel(CancelReason::Shutdown);
         }
     }
@@ -76,16 +76,11 @@ impl WorkerSession {
         state.end_checkpoints(WaitEnd::Lost(CancelReason::Shutdown));
         for slot in &mut state.slots {
             let linked = slot.sender.is_some();
-            let owners = slot.settles.owners();
-            for (token, lease) in slot.leases.take_all_but(&owners) {
-                if let Some(signal) = lease.job.signal {
+            for (token, job) in slot.leases.take_if(|job| !job.is_settled()) {
+                if let Some(signal) = job.signal() {
                     signal.cancel(CancelReason::Shutdown);
                 }
-                slot.settles.push(
-                    token,
-                    &NewSettle::Release,
-                    linked.then_some(lease.job.subscription),
-                );
+                slot.settles.push(token, &NewSettle::Release, linked.then_some(job.subscription));
             }
             slot.wake.notify_one();
         }

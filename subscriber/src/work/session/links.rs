@@ -1,9 +1,10 @@
 //! The session's interface to links: incoming messages, and what a link is to send.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_protocol::limits::{BATCH_BYTES_MAX, TOKENS_MAX};
+use longshore_protocol::limits::TOKENS_MAX;
 use longshore_protocol::messages::work::{
     Attached, Credit, Deliver, NewSettle, Settled, Started, Tokens, Waiting,
 };
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::checkpoints::{WaitEnd, end_job};
 use super::{
-    ExcessJobs, Intake, LeasedJob, Outgoing, PublisherSlot, QueuedJob, SlotId, State, WorkerSession,
+    ExcessJobs, Intake, LeaseHolder, LeasedJob, Outgoing, QueuedJob, SlotId, State, WorkerSession,
 };
 use crate::CancelReason;
 use crate::work::state::counts::SubscriptionCounts;
@@ -23,44 +24,13 @@ use crate::work::state::settles::SettleKind;
 use crate::work::state::subscriptions::index_of;
 
 /// Bytes of settles and checkpoints that a link takes at a time; the rest follows once these are in
-/// its send queue.
-const OUTGOING_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// its send queue. Renewals wait behind what is in it: at 1 MB/s for two to four seconds.
+const OUTGOING_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How often to check for a received byte while jobs are suspended: heartbeats wake no task.
 const SUSPENDED_CHECK: Duration = Duration::from_millis(250);
-/// The assumed length of a lease whose settle waits for disk space: the default length. Renewed
-/// three times per length.
+/// The assumed length of a lease whose settle was refused for lack of disk space: the default
+/// length. Renewed three times per length.
 const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
-/// The assumed length of a lease whose settle has to wait for its link: leases of half of it and
-/// more outlive the time between two renewals, a third of it.
-const UNSENT_LEASE: Duration = Duration::from_secs(9);
-
-impl LeasedJob {
-    /// The handler has returned: only the settle owns the lease.
-    fn of_settle() -> LeasedJob {
-        LeasedJob { signal: Some(Arc::default()), ..LeasedJob::default() }
-    }
-}
-
-impl PublisherSlot {
-    /// Renews the leases of settles that wait long for the link, as for others in front of them:
-    /// their jobs have ended, and would run again.
-    fn hold_unsent(&mut self, now: Duration) {
-        if self.leases_of_settles > 0 {
-            for token in self.settles.sent() {
-                self.leases.remove(token);
-            }
-        }
-        self.leases_of_settles = 0;
-        if self.settles.slow_at().is_some_and(|at| at <= now) {
-            for token in self.settles.unsent() {
-                if self.leases.get_mut(token).is_none() {
-                    self.leases.insert_due(now, token, UNSENT_LEASE, LeasedJob::of_settle());
-                }
-                self.leases_of_settles += 1;
-            }
-        }
-    }
-}
 
 impl WorkerSession {
     /// The tokens that a new link resumes: all leases and all unanswered settles of a publisher.
@@ -71,7 +41,8 @@ impl WorkerSession {
         // is released, and its job runs again: better a job that has ended than one that still runs
         // here, so leases go first.
         let leased = slot.leases.iter().map(|(token, _)| token);
-        let tokens = leased.chain(slot.settles.tokens()).take(TOKENS_MAX);
+        let settled = slot.settles.tokens().filter(|&token| !slot.leases.contains(token));
+        let tokens = leased.chain(settled).take(TOKENS_MAX);
         let mut tokens: Vec<Token> = tokens.collect();
         tokens.sort_unstable();
         tokens.dedup();
@@ -147,7 +118,11 @@ impl WorkerSession {
         let jobs = u32::try_from(deliver.jobs.len()).unwrap_or(u32::MAX);
         let subscription = index_of(deliver.subscription);
         let at = state.slot(slot_id).key(subscription);
-        let jobs_held = state.slot(slot_id).leases.len() + deliver.jobs.len();
+        let slot = state.slot(slot_id);
+        let jobs_held = match slot.leases.len() + deliver.jobs.len() {
+            held @ ..=LIMIT => held,
+            _ => slot.unsettled() + deliver.jobs.len(),
+        };
         if jobs_held > LIMIT {
             return Err(ExcessJobs { jobs_held, limit: LIMIT });
         }
@@ -167,7 +142,7 @@ impl WorkerSession {
                 now,
                 job.token,
                 Duration::from_millis(u64::from(job.lease_ms)),
-                LeasedJob { subscription, signal: None },
+                LeasedJob { subscription, holder: LeaseHolder::Queue },
             );
             let job = QueuedJob {
                 slot_id,
@@ -224,11 +199,11 @@ impl WorkerSession {
                     );
                     state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), None);
                 }
-                // The settle is sent again later. Its lease is renewed until then; only the settle
-                // owns it.
+                // The settle is sent again later.
                 Some(SettleOutcome::NoSpace) => {
+                    let job = LeasedJob { subscription: 0, holder: LeaseHolder::Settle };
                     let slot = state.slot(slot_id);
-                    slot.leases.insert(now, token, NO_SPACE_LEASE, LeasedJob::of_settle());
+                    slot.leases.insert(now, token, NO_SPACE_LEASE, job);
                     slot.wake.notify_one();
                 }
                 None => stats.unanswered += 1,
@@ -250,7 +225,7 @@ impl WorkerSession {
     pub(crate) fn renewed(&self, slot_id: SlotId, stale: &[Token]) {
         let mut state = self.state.lock();
         let lost = state.slot(slot_id).leases.renewed(stale, |job, ends| {
-            if let Some(signal) = &job.signal {
+            if let Some(signal) = job.signal() {
                 signal.extend(ends);
             }
         });
@@ -277,9 +252,7 @@ impl WorkerSession {
         let release_at = self.release_late(&mut state, now);
         let slot = state.slot(slot_id);
         let publisher = slot.id;
-        for token in slot.settles.retry(now) {
-            slot.leases.remove(token);
-        }
+        slot.settles.retry(now);
         let (mut freed, mut bytes) = (SubscriptionCounts::default(), 0);
         while room
             && bytes < OUTGOING_BYTES_MAX
@@ -295,8 +268,8 @@ impl WorkerSession {
             freed.add_all(sealed.freed);
             bytes += sealed.body.len();
             out.settles.push(sealed.body);
+            slot.settles.last_sent().for_each(|token| _ = slot.leases.remove(token));
         }
-        slot.hold_unsent(now);
         out.more = room && (slot.settles.is_ready(now) || slot.checkpoints.is_ready());
         if room {
             out.progress = slot.take_due_progress(now);
@@ -321,10 +294,9 @@ impl WorkerSession {
         out.recall = std::mem::take(&mut slot.recall);
         out.unsubscribe = slot.unsubscribe;
         let settles = slot.settles.next_deadline(now);
-        let unsent = slot.settles.slow_at().filter(|at| *at > now);
         let due = slot.leases.next_deadline();
         let deadlines = due.into_iter().chain(progress).chain(settles).chain(suspended);
-        out.deadline = deadlines.chain(unsent).chain(release_at).min();
+        out.deadline = deadlines.chain(release_at).min();
         out.recall_first = state.takes_no_jobs();
         out.quiet = state.take_quiet_reply(slot_id);
         out
@@ -342,7 +314,8 @@ impl WorkerSession {
     }
 
     /// Handles lost leases: cancels their running handlers, drops the waiting jobs, and frees their
-    /// credits. A running job frees its credit when its handler returns.
+    /// credits. A running job frees its credit when its handler returns. A settle that waits for
+    /// space is dropped: it would be refused.
     pub(super) fn cancel_lost(
         &self,
         state: &mut State,
@@ -355,17 +328,20 @@ impl WorkerSession {
         }
         let mut waiting = SubscriptionCounts::default();
         state.stats.leases_lost += lost.len() as u64;
-        for (token, LeasedJob { subscription, signal }) in lost {
+        let slot = &mut state.slots[slot_id as usize];
+        let mut settled = BTreeSet::new();
+        for (token, LeasedJob { subscription, holder }) in lost {
             tracing::debug!(%token, %reason, "lease lost");
-            match signal {
-                Some(signal) => {
+            match holder {
+                LeaseHolder::Handler(signal) => {
                     signal.cancel(reason);
-                    let slot = &mut state.slots[slot_id as usize];
                     end_job(&mut slot.checkpoints, token, WaitEnd::Lost(reason));
                 }
-                None => waiting.add(subscription, 1),
+                LeaseHolder::Queue => waiting.add(subscription, 1),
+                LeaseHolder::Settle => _ = settled.insert(token),
             }
         }
+        state.stats.unanswered += slot.settles.drop_postponed(&settled) as u64;
         if waiting.total() > 0 {
             let publisher = state.slot(slot_id).id;
             state.remove_lost_jobs();

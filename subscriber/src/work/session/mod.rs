@@ -126,8 +126,6 @@ struct PublisherSlot {
     running: usize,
     leases: Leases<LeasedJob>,
     settles: Settles,
-    /// How many of these leases are those of settles that wait to be sent.
-    leases_of_settles: usize,
     checkpoints: checkpoints::PendingCheckpoints,
     pending_progress: PendingProgress,
     last_address: LastAddress,
@@ -150,8 +148,33 @@ struct PublisherSlot {
 struct LeasedJob {
     /// The index of the subscription that brought it.
     subscription: u32,
-    /// The signal of its handler, once it runs.
-    signal: Option<Arc<LeaseSignal>>,
+    holder: LeaseHolder,
+}
+
+/// What needs a job's lease.
+#[derive(Default, Debug)]
+enum LeaseHolder {
+    /// It waits for a handler.
+    #[default]
+    Queue,
+    /// It runs.
+    Handler(Arc<LeaseSignal>),
+    /// Its settle waits for the link, or for space at the publisher: without the lease the job would
+    /// run again. Sending the settle ends it.
+    Settle,
+}
+
+impl LeasedJob {
+    fn signal(&self) -> Option<&Arc<LeaseSignal>> {
+        match &self.holder {
+            LeaseHolder::Handler(signal) => Some(signal),
+            LeaseHolder::Queue | LeaseHolder::Settle => None,
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        matches!(self.holder, LeaseHolder::Settle)
+    }
 }
 
 /// A job that waits for a handler task.
@@ -426,10 +449,7 @@ impl State {
 
     fn stats_now(&self) -> WorkerStats {
         let (alive, all) = self.durable.counts();
-        let jobs_held = |slot: &PublisherSlot| {
-            let leases = slot.leases.len().saturating_sub(slot.leases_of_settles);
-            leases as u64 + slot.settles.unsent_jobs()
-        };
+        let jobs_held = |slot: &PublisherSlot| slot.unsettled() as u64 + slot.settles.unsent_jobs();
         WorkerStats {
             jobs_held: self.slots.iter().map(jobs_held).sum(),
             running: self.running as u64,
@@ -448,7 +468,6 @@ impl PublisherSlot {
             running: 0,
             leases: Leases::default(),
             settles: Settles::default(),
-            leases_of_settles: 0,
             checkpoints: checkpoints::PendingCheckpoints::default(),
             pending_progress: PendingProgress::default(),
             last_address: LastAddress::default(),
@@ -470,6 +489,11 @@ impl PublisherSlot {
             && self.running == 0
             && self.leases.len() == 0
             && self.settles.unanswered() == 0
+    }
+
+    /// Jobs with a lease that wait for a handler or run.
+    fn unsettled(&self) -> usize {
+        self.leases.iter().filter(|(_, lease)| !lease.job.is_settled()).count()
     }
 
     fn key(&self, subscription: u32) -> SubscriptionKey {

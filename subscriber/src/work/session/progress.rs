@@ -25,7 +25,7 @@ impl PublisherSlot {
     pub(super) fn take_due_progress(&mut self, now: Duration) -> Vec<Progress> {
         let leases = &mut self.leases;
         let latest_report = |token: Token| {
-            let signal = leases.get_mut(token)?.job.signal.as_ref()?;
+            let signal = leases.get_mut(token)?.job.signal()?;
             let (percent, message) = signal.take_unsent_progress()?;
             Some(Progress { token, percent, message })
         };
@@ -36,7 +36,7 @@ impl PublisherSlot {
     pub(super) fn resend_progress(&mut self) {
         let leases = self.leases.iter();
         let reported = leases.filter(|(_, lease)| {
-            lease.job.signal.as_ref().is_some_and(|signal| signal.mark_progress_unsent())
+            lease.job.signal().is_some_and(|signal| signal.mark_progress_unsent())
         });
         self.pending_progress.resend(reported.map(|(token, _)| token).collect());
     }

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use longshore_protocol::Token;
 use longshore_protocol::messages::work::{NewSettle, Quiet};
 
-use super::{Intake, SlotId, State, WorkerSession};
+use super::{Intake, LeaseHolder, LeasedJob, SlotId, State, WorkerSession};
 use crate::work::state::credits::SubscriptionKey;
 use crate::work::state::durable::DurableEvent;
 
 /// Most bytes of results that wait for space at their publishers while jobs are taken: 64 MiB.
-/// Beyond it come those of the jobs that run, of up to 1 MiB each.
+/// Beyond it come those of the jobs that run, of up to 1 MiB each. Each settle counts
+/// [`SETTLE_BYTES`](crate::work::state::settles::SETTLE_BYTES) more.
 const POSTPONED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl WorkerSession {
@@ -132,14 +132,11 @@ impl State {
         for slot in &mut self.slots {
             slot.suspended.clear();
             let linked = slot.sender.is_some();
-            let unstarted = slot.leases.iter().filter(|(_, lease)| lease.job.signal.is_none());
-            let unstarted: Vec<Token> = unstarted.map(|(token, _)| token).collect();
-            for token in unstarted {
-                let Some(lease) = slot.leases.remove(token) else { continue };
-                let subscription = lease.job.subscription;
+            let is_unstarted = |job: &LeasedJob| matches!(job.holder, LeaseHolder::Queue);
+            for (token, LeasedJob { subscription, .. }) in slot.leases.take_if(is_unstarted) {
                 slot.settles.push(token, &NewSettle::Release, linked.then_some(subscription));
                 if !linked {
-                    freed.push(slot.key(subscription));
+                    freed.push(SubscriptionKey { publisher: slot.id, subscription });
                 }
             }
             slot.wake.notify_one();

@@ -290,7 +290,7 @@ fn a_slot_with_a_running_handler_is_not_reused() {
     (11..=20).for_each(|n| add_and_lose_publisher(&session, n));
     assert_ne!(session.state.lock().slots[0].id, PublisherId([1; 16]));
     // A job of another publisher with the same token must not accept this context.
-    let lease = LeasedJob { subscription: 0, signal: Some(Arc::default()) };
+    let lease = LeasedJob { subscription: 0, holder: LeaseHolder::Handler(Arc::default()) };
     session.state.lock().slot(0).leases.insert(session.now(), Token(1), LEASE, lease);
     assert!(session.checkpoint(&context, "too late".into()).is_err());
 }
@@ -422,7 +422,7 @@ async fn reported_jobs_that_do_not_begin_in_time_are_released() {
             step => panic!("a job waits: {step:?}"),
         }
     };
-    let held = || session.state.lock().slot(0).leases.iter().count();
+    let held = || session.state.lock().slot(0).unsettled();
     let in_time = session.outgoing(0, true).deadline.expect("the jobs behind it are due");
     tokio::time::advance(BEGIN_WAIT_MAX - Duration::from_millis(1)).await;
     session.outgoing(0, true);
@@ -535,6 +535,39 @@ async fn no_job_is_taken_while_too_many_results_wait_for_space() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn results_for_a_publisher_that_is_gone_stop_nobody() {
+    let mut session = session_without_space(0..70);
+    session.record_tick();
+    assert!(session.state.lock().takes_no_jobs());
+    session.link_lost(0, "gone".to_owned());
+    session.record_tick();
+    assert!(!session.state.lock().takes_no_jobs(), "other publishers have space");
+    pass(&mut session, LEASE);
+    session.tick();
+    assert_eq!(session.state.lock().unanswered(), 0, "without leases they would be refused");
+    assert_eq!((session.stats().leases_lost, session.stats().unanswered), (70, 70));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_lease_of_a_waiting_result_is_not_renewed_again() {
+    let mut session = session_with(&[]);
+    {
+        let slot = &mut session.state.lock().slots[0];
+        slot.leases.connected(Duration::ZERO);
+        slot.settles.attached(1);
+        let job = LeasedJob { subscription: 0, holder: LeaseHolder::Settle };
+        slot.leases.insert(Duration::ZERO, Token(1), LEASE, job);
+        slot.settles.push(Token(1), &NewSettle::Complete { result: None }, None);
+    }
+    pass(&mut session, LEASE / 3);
+    assert_eq!(session.outgoing(0, false).renew, [Token(1)]);
+    session.renewed(0, &[Token(1)]);
+    pass(&mut session, LEASE / 3);
+    assert_eq!(session.outgoing(0, false).renew, []);
+    assert_eq!(session.outgoing(0, true).settles.len(), 1, "both sides count its refusal");
+}
+
 /// A deploy while a disk is short of space: the job has completed, and would run again.
 #[tokio::test(start_paused = true)]
 async fn results_that_wait_for_space_are_not_released_by_a_drain() {
@@ -562,10 +595,11 @@ async fn leases_of_results_that_wait_for_the_link_are_renewed() {
     pass(&mut session, Duration::from_secs(1));
     session.next(Some(finished(&job)), &mut signal);
     for _ in 0..10 {
+        pass(&mut session, LEASE / 3);
         assert_eq!(session.outgoing(0, false).renew, [Token(1)]);
         session.renewed(0, &[]);
-        pass(&mut session, Duration::from_secs(3));
     }
+    assert_eq!(session.resume(0).0, [Token(1)]);
     let out = session.outgoing(0, true);
     assert_eq!((out.settles.len(), out.renew.len()), (1, 0));
     assert_eq!(session.state.lock().slots[0].leases.len(), 0, "it is on its way");

@@ -5,7 +5,7 @@
 //! later, so the worker stops first. A new lease counts from its arrival, which is later than at
 //! the publisher; its first renewal corrects that.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -74,11 +74,8 @@ impl<J> Leases<J> {
         self.schedule(if self.connected { renew_at } else { ends });
     }
 
-    /// Adds a lease that is to be renewed at once.
-    pub(crate) fn insert_due(&mut self, now: Duration, token: Token, length: Duration, job: J) {
-        let (ends, renew_at) = (now + length, now);
-        self.by_token.insert(token, Lease { length, ends, renew_at, began: None, job });
-        self.schedule(if self.connected { renew_at } else { ends });
+    pub(crate) fn contains(&self, token: Token) -> bool {
+        self.by_token.contains_key(&token)
     }
 
     pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Lease<J>> {
@@ -108,12 +105,13 @@ impl<J> Leases<J> {
         running_attempts
     }
 
-    /// Takes all leases but these.
-    pub(crate) fn take_all_but(
+    /// Takes the leases of the jobs that are chosen.
+    pub(crate) fn take_if(
         &mut self,
-        kept: &BTreeSet<Token>,
-    ) -> impl Iterator<Item = (Token, Lease<J>)> {
-        self.by_token.extract_if(|token, _| !kept.contains(token))
+        is_chosen: impl Fn(&J) -> bool,
+    ) -> impl Iterator<Item = (Token, J)> {
+        let taken = self.by_token.extract_if(move |_, lease| is_chosen(&lease.job));
+        taken.map(|(token, lease)| (token, lease.job))
     }
 
     /// The link is attached again: renews everything at once, because the remaining time at the

@@ -24,8 +24,10 @@ pub(crate) const BATCHES_IN_FLIGHT_MAX: usize = 32;
 /// link is dead after 10 s: other publishers must not miss these credits for so long. All batches
 /// in flight together cover this time.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_millis(320);
-/// After this time without a sent batch, the leases of settles that wait are renewed.
-const SLOW_WAIT: Duration = Duration::from_millis(500);
+/// Bytes that make a full batch. A batch is one frame, which holds up everything behind it.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Bytes of a settle that waits, without its result or error.
+pub(crate) const SETTLE_BYTES: usize = 4 * 1024;
 /// Most settles in flight: with as many jobs held, they are what one link can resume.
 pub(crate) const SETTLES_IN_FLIGHT_MAX: usize = 32_768;
 
@@ -90,6 +92,12 @@ struct OpenBatch {
     unsent_jobs: SubscriptionCounts,
 }
 
+impl OpenBatch {
+    fn is_full(&self) -> bool {
+        self.builder.is_full() || self.builder.bytes() >= BATCH_BYTES
+    }
+}
+
 #[derive(Debug)]
 struct InFlightBatch {
     sequence: u64,
@@ -124,10 +132,10 @@ impl Default for Settles {
 }
 
 impl Settles {
-    /// Adds a settle. With `held`, its job counts as held, of that subscription, until the batch
+    /// Adds a settle, whose job may have a lease until it is sent. With `held`, its job counts as held, of that subscription, until the batch
     /// is sent.
     pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: Option<u32>) {
-        if self.open.back().is_none_or(|open| open.isolated || open.builder.is_full()) {
+        if self.open.back().is_none_or(|open| open.isolated || open.is_full()) {
             self.open.push_back(OpenBatch::default());
         }
         if let Some(open) = self.open.back_mut() {
@@ -227,8 +235,7 @@ impl Settles {
     }
 
     /// The publisher accepted nothing of the batch. If a settle was large, the small ones are sent
-    /// again at once. The others wait, and their tokens are returned: their leases must be renewed
-    /// meanwhile.
+    /// again at once, and the others wait. All are returned: their leases must be renewed meanwhile.
     fn postpone(
         &mut self,
         batch: &InFlightBatch,
@@ -242,45 +249,50 @@ impl Settles {
         let has_large = !all.all(is_small);
         for item in read.items() {
             let (settle, bytes) = settle_of(&batch.body, item.verdict);
+            postponed.push((item.token, SettleKind::of(&settle), Some(SettleOutcome::NoSpace)));
             if has_large && is_small(bytes) {
                 self.push(item.token, &settle, None);
             } else {
-                postponed.push((item.token, SettleKind::of(&settle), Some(SettleOutcome::NoSpace)));
                 self.postponed.push((item.token, settle, bytes));
             }
         }
         postponed
     }
 
-    /// Queues postponed settles whose wait is over, and returns their tokens: their leases need no
-    /// further renewal.
-    pub(crate) fn retry(&mut self, now: Duration) -> Vec<Token> {
+    /// Queues postponed settles whose wait is over.
+    pub(crate) fn retry(&mut self, now: Duration) {
         if self.postponed.is_empty() {
             self.retry_at = None;
-            return Vec::new();
+            return;
         }
         let Some(at) = self.retry_at else {
             self.retry_at = Some(now + self.wait);
             self.wait = (self.wait * 2).min(NO_SPACE_WAITS.1);
-            return Vec::new();
+            return;
         };
         if now < at || !self.attached {
-            return Vec::new();
+            return;
         }
         self.retry_at = None;
         let mut open = OpenBatch { isolated: true, ..OpenBatch::default() };
-        let mut tokens = Vec::with_capacity(self.postponed.len());
         for (token, settle, _) in self.postponed.drain(..) {
-            if open.builder.is_full() {
+            if open.is_full() {
                 let full = OpenBatch { isolated: true, ..OpenBatch::default() };
                 self.open.push_back(std::mem::replace(&mut open, full));
             }
             open.builder.push(token, &settle);
             open.items.push((token, SettleKind::of(&settle)));
-            tokens.push(token);
         }
         self.open.push_back(open);
-        tokens
+    }
+
+    /// Drops the settles of these tokens that wait for space; returns how many.
+    pub(crate) fn drop_postponed(&mut self, tokens: &BTreeSet<Token>) -> usize {
+        let before = self.postponed.len();
+        if !tokens.is_empty() {
+            self.postponed.retain(|(token, ..)| !tokens.contains(token));
+        }
+        before - self.postponed.len()
     }
 
     /// When [`Settles::retry`] has something to do, or a batch that is not full is sent. If that
@@ -291,32 +303,25 @@ impl Settles {
         self.retry_at.into_iter().chain(overdue).min().filter(|_| self.attached)
     }
 
-    /// The tokens of all settles that may have leases: they wait for space or for the link.
-    pub(crate) fn owners(&self) -> BTreeSet<Token> {
-        self.postponed.iter().map(|(token, ..)| *token).chain(self.unsent()).collect()
+    /// The tokens of the batch that was sent last.
+    pub(crate) fn last_sent(&self) -> impl Iterator<Item = Token> {
+        let sent = self.in_flight.iter().take(self.sent).next_back();
+        sent.into_iter().flat_map(|batch| &batch.items).map(|(token, _)| *token)
     }
 
-    /// When settles that are not sent have waited for long, if there are some.
-    pub(crate) fn slow_at(&self) -> Option<Duration> {
-        (self.attached && !self.open.is_empty()).then_some(self.sent_at + SLOW_WAIT)
-    }
-
-    /// The tokens of settles that are not sent.
-    pub(crate) fn unsent(&self) -> impl Iterator<Item = Token> {
-        self.open.iter().flat_map(|open| &open.items).map(|(token, _)| *token)
-    }
-
-    /// The tokens of settles that were sent, and are unanswered.
-    pub(crate) fn sent(&self) -> impl Iterator<Item = Token> {
-        self.in_flight.iter().flat_map(|batch| &batch.items).map(|(token, _)| *token)
-    }
-
-    /// The bytes of these settles.
+    /// The bytes of the settles that wait for space; none while the publisher is away: it may never
+    /// come back, and no more results for it come in.
     pub(crate) fn postponed_bytes(&self) -> usize {
-        let open = self.open.iter().filter(|open| open.isolated).map(|open| open.builder.bytes());
-        let in_flight = self.in_flight.iter().filter(|batch| batch.isolated);
-        let postponed = self.postponed.iter().map(|(.., bytes)| *bytes);
-        open.chain(in_flight.map(|batch| batch.body.len())).chain(postponed).sum()
+        if !self.attached {
+            return 0;
+        }
+        let isolated = self.open.iter().filter(|open| open.isolated);
+        let open = isolated.map(|open| (open.items.len(), open.builder.bytes()));
+        let isolated = self.in_flight.iter().filter(|batch| batch.isolated);
+        let in_flight = isolated.map(|batch| (batch.items.len(), batch.body.len()));
+        let postponed = self.postponed.iter().map(|(.., bytes)| (1, *bytes));
+        let all = open.chain(in_flight).chain(postponed);
+        all.map(|(settles, bytes)| settles * SETTLE_BYTES + bytes).sum()
     }
 
     /// Settles without an answer.
@@ -340,7 +345,9 @@ impl Settles {
 
     /// The tokens of all settles without an answer.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
-        self.sent().chain(self.unsent())
+        let in_flight = self.in_flight.iter().flat_map(|batch| &batch.items);
+        let open = self.open.iter().flat_map(|open| &open.items);
+        in_flight.chain(open).map(|(token, _)| *token)
     }
 }
 
@@ -522,16 +529,18 @@ mod tests {
         let refused = [SettleOutcome::NoSpace; 3];
         let postponed = settles.answered(&answer(2, &refused)).unwrap();
         let postponed: Vec<u64> = postponed.into_iter().map(|(token, ..)| token.0).collect();
-        assert_eq!(postponed, [2, 4], "leases to be renewed");
+        assert_eq!(postponed, [2, 3, 4], "leases to be renewed");
         assert_eq!(read(settles.next_to_send(NOW)), (3, vec![3]));
         assert_eq!(settles.unanswered(), 3);
         let (mut now, mut sequence) = (second * 10, 3);
         for wait in [1, 2, 4, 8, 16, 16] {
-            assert!(settles.retry(now).is_empty());
+            settles.retry(now);
             assert_eq!(settles.next_deadline(now), Some(now + second * wait));
             now += second * wait;
-            assert!(settles.retry(now - Duration::from_nanos(1)).is_empty());
-            assert_eq!(settles.retry(now), [Token(2), Token(4)]);
+            settles.retry(now - Duration::from_nanos(1));
+            assert_eq!(settles.postponed.len(), 2);
+            settles.retry(now);
+            assert_eq!(settles.postponed.len(), 0);
             assert_eq!(settles.next_deadline(now), None);
             // A settle that is added meanwhile is in another batch.
             settles.push(Token(9), &DONE, None);
@@ -540,6 +549,7 @@ mod tests {
             let batch = SettleBatch::decode(sealed.body.clone()).unwrap();
             assert_eq!(settle_of(batch.body(), batch.items().next().unwrap().verdict).0, large);
             assert_eq!(read(Some(sealed)), (sequence, vec![2, 4]));
+            assert_eq!(settles.last_sent().collect::<Vec<_>>(), [Token(2), Token(4)]);
             settles.answered(&answer(sequence, &refused[..2])).unwrap();
             sequence += 1;
             settles.answered(&answer(3, &[SettleOutcome::Accepted]));
@@ -548,7 +558,7 @@ mod tests {
         }
         settles.retry(now);
         now += second * 16;
-        assert_eq!(settles.retry(now).len(), 2);
+        settles.retry(now);
         assert!(settles.next_to_send(NOW).is_some());
         settles.answered(&answer(sequence + 1, &[SettleOutcome::Accepted; 2])).unwrap();
         assert_eq!((settles.unanswered(), settles.wait), (0, second));
@@ -573,9 +583,11 @@ mod tests {
         settles.answered(&answer(1, &[SettleOutcome::NoSpace])).unwrap();
         settles.retry(Duration::ZERO);
         settles.detached();
-        assert_eq!((settles.next_deadline(NOW), settles.retry(Duration::MAX)), (None, Vec::new()));
+        assert_eq!(settles.next_deadline(NOW), None);
+        settles.retry(Duration::MAX);
+        assert_eq!(settles.postponed.len(), 1);
         settles.attached(2);
-        assert_eq!(settles.retry(Duration::from_secs(1)), [Token(1)]);
+        settles.retry(Duration::from_secs(1));
         assert_eq!(read(settles.next_to_send(NOW)), (2, vec![1]));
     }
 }
