@@ -151,8 +151,9 @@ impl State {
         self.keys.len()
     }
 
-    /// The keys with an end, and the jobs with other keys, of each queue that has some. It reads
-    /// every key, and every row if a job has an order, fair or unique key.
+    /// The keys with an end, and the jobs with other keys and open batches, of each queue that has
+    /// some. It reads every key, and every row if a job has an order, fair or unique key, or is a
+    /// batch.
     pub fn queue_keys(&self) -> Vec<QueueKeys<'_>> {
         let wall_ms = self.now.wall_ms;
         let mut queues: BTreeMap<u32, QueueKeys<'_>> = BTreeMap::new();
@@ -168,13 +169,15 @@ impl State {
         }
         let has_keys = |profile: u32| *self.profiles.keys(profile) != KeyNumbers::EMPTY;
         let is_unique = |row: &Row| self.side(row).is_some_and(|side| side.unique.is_some());
-        let is_needed = self.uniques.table.len() > 0;
+        let is_needed = self.uniques.table.len() > 0 || self.batches.table.len() > 0;
         if is_needed || self.profiles.table().iter().any(|(number, _)| has_keys(number)) {
             for slot in 0..self.rows.allocated() {
                 let row = &self.rows[slot];
                 // A dead job that keeps its turn holds up others of its key.
                 let counts = row.substate.is_open() || self.has_turn_of_dead(slot);
-                if !counts || !has_keys(row.profile) && !is_unique(row) {
+                let has_some =
+                    has_keys(row.profile) || is_unique(row) || self.batch_of(slot).is_some();
+                if !counts || !has_some {
                     continue;
                 }
                 let path = &self.queues[row.queue as usize].path;

@@ -6,8 +6,9 @@
 //!
 //! Queues that a shared limit holds back stand in a line. When there is room and some credit waits,
 //! the first one leaves the line, and its groups are served; then the next. A queue that comes
-//! later waits at its end, even if its job would fit. So none starves, and each turn costs one
-//! attempt to deliver.
+//! later waits at its end, even if its job would fit. So each comes to its turn, and a turn costs
+//! one attempt to deliver. It passes if no credit of its groups waits then, and one of the line
+//! of two limits at once only if both have room at that time: nothing is reserved meanwhile.
 
 use longshore_protocol::LimitScope;
 use longshore_protocol::messages::work::LimitedBy;

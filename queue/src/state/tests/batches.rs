@@ -30,6 +30,21 @@ pub(super) fn small_steps() -> Rules {
 }
 
 #[test]
+fn an_open_batch_binds_its_queue_to_its_home() {
+    let mut scenario = StateScenario::begin();
+    let producer = scenario.link("producer");
+    let bound = |scenario: &StateScenario| {
+        let queues = scenario.state.queue_keys();
+        queues.iter().map(|queue| queue.jobs).collect::<Vec<_>>()
+    };
+    scenario.enqueue(producer, &[plain(1).batch(NewBatch::Open), plain(2)]);
+    assert_eq!(bound(&scenario), [1]);
+    scenario.act_on(Action::CloseBatch, &[1]);
+    scenario.work_off();
+    assert_eq!(bound(&scenario), []);
+}
+
+#[test]
 fn the_callbacks_of_a_batch_run_once_each() {
     let mut scenario = StateScenario::with_rules(small_steps());
     let (worker, _) = scenario.worker("worker", "/jobs/work", 0);

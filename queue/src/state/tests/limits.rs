@@ -125,6 +125,29 @@ fn queues_that_share_a_limit_take_turns() {
     assert_eq!(order, [0, 0, 1, 2, 0, 1, 2, 0, 1, 2, 1, 2]);
 }
 
+/// The backlog comes to the same workers, and is younger.
+#[test]
+fn a_backlog_without_limits_does_not_delay_a_queue_that_waits_for_a_shared_limit() {
+    let mut scenario = StateScenario::begin();
+    set(&mut scenario, &limit(LimitScope::Shared, "/jobs/mail")).expect("a limit");
+    let producer = scenario.link("p");
+    scenario.enqueue(producer, &[to(1, "/jobs/mail"), to(2, "/jobs/mail"), to(3, "/jobs/mail")]);
+    let bulk: Vec<NewJob> = (10..20).map(|number| to(number, "/jobs/bulk")).collect();
+    scenario.enqueue(producer, &bulk);
+    let (first, delivered) = scenario.worker("a", "/jobs/*", 1);
+    assert_eq!(numbers(&delivered, &scenario), [1]);
+    let (_, others) = scenario.worker("b", "/jobs/*", 1);
+    assert_eq!(numbers(&others, &scenario), [10]);
+    let mut token = delivered[0].token;
+    for next in [2, 3] {
+        restored(&mut scenario);
+        scenario.complete(first, token);
+        let delivered = scenario.credit(first, 1, 1);
+        assert_eq!(numbers(&delivered, &scenario), [next]);
+        token = delivered[0].token;
+    }
+}
+
 #[test]
 fn costly_job_is_not_overtaken_and_one_over_the_limit_runs_alone() {
     let mut scenario = StateScenario::begin();
