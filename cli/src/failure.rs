@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use longshore::{JobLookupError, QueuesError};
 
 use crate::diagnostics::{self, error_json, print_line};
-use crate::output::printable_lines;
+use crate::output::{OutputClosed, printable_json, printable_lines};
 use crate::signals::forced_exit_code;
 
 /// The kind of a failure. Each has a code for programs, and an exit code.
@@ -158,7 +158,8 @@ pub(crate) fn exit_code(result: anyhow::Result<()>) -> ExitCode {
                 Some(failure) => (failure.message.clone(), failure.hint.as_deref()),
                 None => (with_causes(&error), None),
             };
-            print_line(error_json(kind.code(), &message, hint).to_string());
+            let json = error_json(kind.code(), &message, hint).to_string();
+            print_line(printable_json(&json).into_owned());
         }
     } else if !error.is::<AlreadyReported>() {
         // Its text may contain what a server or a publisher sent.
@@ -177,9 +178,8 @@ pub(crate) fn with_causes(error: &anyhow::Error) -> String {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    let error = error.downcast_ref::<std::io::Error>();
+    error.and_then(|error| error.get_ref()).is_some_and(|error| error.is::<OutputClosed>())
 }
 
 /// Prints an error of the command line as JSON, and returns its exit code.

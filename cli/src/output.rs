@@ -24,13 +24,50 @@ const NAME_WIDTH_MIN: usize = 24;
 /// Standard output, as JSON or as text.
 pub(crate) struct Output {
     json: bool,
-    out: BufWriter<io::Stdout>,
+    out: BufWriter<Stdout>,
+}
+
+/// Standard output. Once its reader has closed it, a command that changes something goes on without
+/// it: what it did, and what it could not, is in its exit code and on standard error.
+struct Stdout {
+    out: io::Stdout,
+    goes_on: bool,
+}
+
+/// The reader of our output, for example `head`, has closed the pipe.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
+pub(crate) struct OutputClosed;
+
+impl Stdout {
+    fn unless_closed<T>(&self, written: io::Result<T>, otherwise: T) -> io::Result<T> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match self.goes_on {
+                true => Ok(otherwise),
+                false => Err(io::Error::new(io::ErrorKind::BrokenPipe, OutputClosed)),
+            },
+            written => written,
+        }
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.unless_closed(written, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.unless_closed(flushed, ())
+    }
 }
 
 impl Output {
-    /// Writes JSON if `json`, otherwise text.
-    pub(crate) fn new(json: bool) -> Output {
-        Output { json, out: BufWriter::new(io::stdout()) }
+    /// Writes JSON if `json`, otherwise text. With `goes_on`, nothing is an error once the reader
+    /// has closed the pipe.
+    pub(crate) fn new(json: bool, goes_on: bool) -> Output {
+        Output { json, out: BufWriter::new(Stdout { out: io::stdout(), goes_on }) }
     }
 
     /// True if output is JSON.
@@ -40,16 +77,14 @@ impl Output {
 
     /// Writes one JSON value as a line and flushes.
     pub(crate) fn json(&mut self, value: &Value) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, value)?;
-        self.out.write_all(b"\n")?;
+        self.json_row(value)?;
         self.out.flush()
     }
 
     /// Writes one JSON value of many as a line, without flushing; call
     /// [`Output::flush`] after the last.
     pub(crate) fn json_row(&mut self, value: &Value) -> io::Result<()> {
-        serde_json::to_writer(&mut self.out, value)?;
-        self.out.write_all(b"\n")
+        writeln!(self.out, "{}", printable_json(&value.to_string()))
     }
 
     /// Flushes buffered output.
@@ -59,8 +94,8 @@ impl Output {
 
     /// Writes one indented JSON value.
     pub(crate) fn json_pretty(&mut self, value: &Value) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut self.out, value)?;
-        self.out.write_all(b"\n")?;
+        let text = serde_json::to_string_pretty(value)?;
+        writeln!(self.out, "{}", printable_json(&text))?;
         self.out.flush()
     }
 
@@ -90,6 +125,20 @@ impl Output {
         }
         self.out.flush()
     }
+}
+
+/// JSON in which the control characters that a terminal obeys are escaped; those below U+0020 are
+/// already.
+pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+    let is_control = |c: char| ('\u{7f}'..='\u{9f}').contains(&c);
+    if !text.contains(is_control) {
+        return text.into();
+    }
+    let escaped = text.chars().map(|c| match is_control(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    });
+    escaped.collect::<String>().into()
 }
 
 /// Rows under headings. Columns fit their content; columns of numbers are right-aligned.

@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: the first requests a graceful stop, the second forces an exit.
+//! SIGTERM and SIGINT, and for a worker SIGHUP: the first requests a graceful stop, the second
+//! forces an exit.
 
 use std::future::Future;
 use std::io;
@@ -6,13 +7,17 @@ use std::process;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+
+use crate::failure::Interrupted;
 
 /// 128 + SIGTERM, as a shell reports it.
 const TERM_EXIT_CODE: u8 = 143;
 /// 128 + SIGINT.
 const INT_EXIT_CODE: u8 = 130;
+/// 128 + SIGHUP.
+const HANGUP_EXIT_CODE: u8 = 129;
 /// Time between the second signal and the exit, for example to kill a command or restore a
 /// terminal.
 const FORCED_EXIT_DELAY: Duration = Duration::from_millis(300);
@@ -42,6 +47,17 @@ impl StopSignal {
     /// Installs handlers for SIGTERM and SIGINT. From then on only the second signal ends the
     /// process.
     pub(crate) fn listen() -> io::Result<StopSignal> {
+        StopSignal::listen_to(None)
+    }
+
+    /// The same, and for SIGHUP: a terminal that is closed ends a worker, and its commands would run
+    /// on, as they are in process groups of their own. Not if SIGHUP is ignored, as by `nohup`.
+    pub(crate) fn listen_with_hangup() -> io::Result<StopSignal> {
+        let is_ignored = hangup_is_ignored();
+        StopSignal::listen_to((!is_ignored).then(|| signal(SignalKind::hangup())).transpose()?)
+    }
+
+    fn listen_to(mut hangup: Option<Signal>) -> io::Result<StopSignal> {
         let (sender, received) = watch::channel(Received::default());
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -50,6 +66,7 @@ impl StopSignal {
                 let code = tokio::select! {
                     _ = terminate.recv() => TERM_EXIT_CODE,
                     _ = interrupt.recv() => INT_EXIT_CODE,
+                    () = received_by(&mut hangup) => HANGUP_EXIT_CODE,
                 };
                 let count = sender.borrow().count + 1;
                 sender.send_replace(Received { count, code });
@@ -70,11 +87,19 @@ impl StopSignal {
         Ok(StopSignal { received })
     }
 
-    /// The exit code for an interrupted program: 130 for SIGINT, 143 for SIGTERM; none without a
-    /// signal.
+    /// The exit code for an interrupted program: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP;
+    /// none without a signal.
     pub(crate) fn code(&self) -> Option<u8> {
         let received = *self.received.borrow();
         (received.count > 0).then_some(received.code)
+    }
+
+    /// The result of a command that a signal ended; `is_early` if it had not done what it was asked.
+    pub(crate) fn ended(&self, is_early: bool) -> anyhow::Result<()> {
+        match self.code().filter(|_| is_early) {
+            Some(code) => Err(Interrupted(code).into()),
+            None => Ok(()),
+        }
     }
 
     /// Resolves at the first signal.
@@ -96,6 +121,21 @@ impl StopSignal {
             }
         }
     }
+}
+
+async fn received_by(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process was started with SIGHUP ignored.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
 /// Resolves when standard input ends. A parent process holds the other end of the pipe, so its

@@ -181,7 +181,10 @@ impl FilterAct {
         if gathered.answers.is_empty() {
             note_if_none(&context).await;
         }
-        if gathered.missing.is_empty() { Ok(()) } else { Err(AlreadyReported.into()) }
+        match gathered.missing.is_empty() && total.refused == 0 {
+            true => Ok(()),
+            false => Err(AlreadyReported.into()),
+        }
     }
 }
 
@@ -332,17 +335,45 @@ pub(crate) fn job_selection(
                 .to_owned(),
         );
     }
-    let name = |text: &String| text.parse().map_err(|error| format!("{error}"));
-    let mut names = which.iter().map(name).collect::<Result<Vec<JobLocator>, String>>()?;
-    // Publishers would refuse the second mention of a job.
-    let mut seen = std::collections::HashSet::new();
-    names.retain(|name| seen.insert(name.id));
+    let mut names: Vec<JobLocator> = Vec::new();
+    for text in which {
+        let name: JobLocator = text.parse().map_err(|error| format!("{error}"))?;
+        match names.iter_mut().find(|other| other.id == name.id) {
+            None => names.push(name),
+            // Publishers would refuse the second mention of a job.
+            Some(other) if name.publisher.is_none() => other.publisher = None,
+            Some(other) if other.publisher.is_none() || other.publisher == name.publisher => {}
+            Some(other) => {
+                return Err(format!(
+                    "{other} and {name} have the same id, as after a restored copy: act on one of \
+                     them at a time, or on the id without a publisher"
+                ));
+            }
+        }
+    }
     Ok(JobSelection::Names(names))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_of_one_id_are_one_or_are_refused() {
+        let id = longshore::new_id();
+        let at = |publisher: &str| format!("{publisher}:{id}");
+        let (first, second) = (at("0a0a0a0a"), at("0b0b0b0b"));
+        let names = |which: &[&str]| match job_selection(selected(which), None)? {
+            JobSelection::Names(names) => Ok(names.iter().map(ToString::to_string).collect()),
+            JobSelection::Filter(_) => Err("a filter".to_owned()),
+        };
+        let bare = id.to_string();
+        assert_eq!(names(&[&first, &first]), Ok(vec![first.clone()]));
+        assert_eq!(names(&[&first, &bare]), Ok(vec![bare.clone()]));
+        assert_eq!(names(&[&bare, &second]), Ok(vec![bare.clone()]));
+        let refused = names(&[&first, &second]).unwrap_err();
+        assert!(refused.contains(&first) && refused.contains(&second), "{refused}");
+    }
 
     fn selected(which: &[&str]) -> Selection {
         let which = which.iter().map(|text| (*text).to_owned()).collect();

@@ -20,9 +20,13 @@ pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::R
         Some(path) if once => {
             let mut subscription = tokio::select! {
                 subscription = subscriber.subscribe(path.clone()) => subscription?,
-                () = stop.requested() => return Ok(()),
+                () = stop.requested() => return stop.ended(true),
             };
-            match subscription.next().await {
+            let first = tokio::select! {
+                first = subscription.next() => first,
+                () = stop.requested() => return stop.ended(true),
+            };
+            match first {
                 Some(Event::Update(value)) => print(&mut context.output, &path, &value),
                 Some(Event::Dead(why)) => anyhow::bail!("{path}: {why}"),
                 None => anyhow::bail!("{path}: the subscription ended before its value arrived"),
@@ -30,7 +34,7 @@ pub(crate) async fn run(arguments: Subscribe, mut context: Context) -> anyhow::R
         }
         Some(path) => {
             let value = subscriber.durable_subscribe(path);
-            follow_one(value, count.unwrap_or(u64::MAX), stop, context).await
+            follow_one(value, count, stop, context).await
         }
         None => follow_matching(subscriber, pattern, count, once, stop, context).await,
     }
@@ -49,10 +53,11 @@ fn print(output: &mut Output, path: &Path, value: &Value) -> anyhow::Result<()> 
 /// Follows one value, and reports changes of the subscription's state.
 async fn follow_one(
     mut value: DurableValue,
-    mut left: u64,
+    count: Option<u64>,
     stop: StopSignal,
     mut context: Context,
 ) -> anyhow::Result<()> {
+    let mut left = count.unwrap_or(u64::MAX);
     let path = value.path().clone();
     let mut state = value.watch_state();
     while left > 0 {
@@ -81,7 +86,7 @@ async fn follow_one(
                     ValueState::Dead { .. } => {}
                 }
             }
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => return stop.ended(count.is_some()),
         }
     }
     Ok(())
@@ -105,7 +110,7 @@ async fn follow_matching(
     while left > 0 && !(once && is_complete && pending.is_empty()) {
         let event = tokio::select! {
             event = matching.next() => event.transpose()?,
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => return stop.ended(once || count.is_some()),
         };
         match event {
             Some(MatchEvent::Arrived(path)) => {

@@ -31,7 +31,7 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
                 note_if_none(&context).await;
                 continue;
             }
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => return stop.ended(arguments.count.is_some()),
         };
         let Some(FeedItem { publisher, update }) = item else { break };
         match update {

@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn every_shell_has_a_script_and_every_command_a_man_page() {
         for shell in Shell::value_variants() {
-            print_script(*shell, &mut Output::new(false)).unwrap();
+            print_script(*shell, &mut Output::new(false, false)).unwrap();
         }
         let folder = tempfile::tempdir().unwrap();
         write_man_pages(folder.path()).unwrap();

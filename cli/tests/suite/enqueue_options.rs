@@ -3,6 +3,7 @@
 
 use crate::common;
 
+use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,27 @@ fn suggested_shell_commands_are_quoted() {
     let system = System::up();
     let ended = system.run(&["enqueue", "/jobs/it's here", "x"]).code(0);
     ended.stderr_has(&["longshore work '/jobs/it'\\''s here' -- COMMAND"]);
+}
+
+#[test]
+fn a_closed_output_hides_no_failure() {
+    let system = System::up();
+    let (read, closed) = std::io::pipe().unwrap();
+    drop(read);
+    let run = |arguments: &[&str], input: &str| {
+        let mut command = system.command(arguments);
+        command.stdin(Stdio::piped()).stdout(closed.try_clone().unwrap()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = run(&["enqueue", "/jobs/a", "--jsonl"], "{\"payload\": \"x\"}\n{\n");
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("--only 2"), "{errors}");
+    let (code, errors) = run(&["cancel", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"], "");
+    assert_eq!(code, Some(1), "{errors}");
+    assert_eq!(run(&["jobs", "/**"], ""), (Some(0), String::new()), "a reader has what it wants");
 }
 
 #[test]

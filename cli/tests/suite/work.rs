@@ -124,6 +124,27 @@ fn grace_bounds_commands_and_a_second_signal_ends_them() {
     }
 }
 
+/// As when a terminal is closed: its commands have groups of their own, and would run on.
+#[test]
+fn a_worker_that_ends_before_its_queue_is_empty_says_so_in_its_exit_code() {
+    let system = System::up();
+    system.enqueue("/jobs/a", "x", &[]);
+    let (file, words) = note(&system);
+    let script = format!("echo $$ > {words}; exec sleep 60");
+    let arguments =
+        ["work", "/jobs/a", "--until-empty", "--grace", "0s", "--", "sh", "-c", &script];
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let _ = std::fs::remove_file(&file);
+        let worker = system.spawn(&arguments);
+        wait_until("the command runs", || noted(&system).ends_with('\n'));
+        worker.send(signal);
+        worker.ended().code(code);
+        let command = pid(&noted(&system));
+        wait_until("the command has ended", || test_kill_process(command).is_err());
+    }
+    assert_eq!(system.stat("/jobs/a")["ready"], 1);
+}
+
 #[test]
 fn a_command_gets_its_job_in_the_environment() {
     let system = System::up();

@@ -97,6 +97,10 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
         set.push((schedule, next));
     }
     let before = client.schedules().await?;
+    if arguments.prune.is_some() {
+        // First, too: what is there cannot be compared.
+        report_missing(&before)?;
+    }
     let known_of = |name: &str| {
         let all = before.answers.iter().flat_map(|answered| {
             answered.answer.iter().map(|known| (known, &answered.publisher.name))
@@ -106,6 +110,8 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
     let mut lines = Vec::new();
     let mut rows = Vec::new();
     let mut is_older = false;
+    // What was done before it is printed first.
+    let mut failed = None;
     for (schedule, next) in set {
         let known = known_of(schedule.name());
         let paused = known.is_some_and(|(known, _)| known.paused);
@@ -113,12 +119,13 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
             true => {
                 (expected(schedule, known.map(|(known, _)| known)), known.map(|(_, at)| at.clone()))
             }
-            false => {
-                let answered = client.put_schedule(schedule).await;
-                let answered =
-                    answered.map_err(|why| anyhow::anyhow!("{}: {why}", schedule.name()))?;
-                (answered.answer, Some(answered.publisher.name))
-            }
+            false => match client.put_schedule(schedule).await {
+                Ok(answered) => (answered.answer, Some(answered.publisher.name)),
+                Err(why) => {
+                    failed = Some(anyhow::anyhow!("{}: {why}", schedule.name()));
+                    break;
+                }
+            },
         };
         let name = schedule.name();
         let at = publisher.as_ref().map_or_else(String::new, |at| format!(" at {at}"));
@@ -144,7 +151,7 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
     }
     let names: BTreeSet<&str> = schedules.iter().map(NewSchedule::name).collect();
     let mut removed = Vec::new();
-    if let Some(prefix) = &arguments.prune {
+    if let Some(prefix) = arguments.prune.as_ref().filter(|_| failed.is_none()) {
         let known = before.answers.iter().flat_map(|answered| &answered.answer);
         let of_prefix = known.filter(|known| known.schedule.name.starts_with(prefix.as_str()));
         let is_newer =
@@ -157,10 +164,16 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
         if is_older {
             lines.push(format!("nothing with {prefix} was pruned: a newer deploy was here"));
         }
-        report_missing(&before)?;
         for name in old {
             if !dry_run {
-                report_missing(&client.remove_schedule(name).await?)?;
+                let removed = client.remove_schedule(name).await;
+                failed = match removed {
+                    Ok(removed) => report_missing(&removed).err(),
+                    Err(why) => Some(anyhow::anyhow!("{name}: {why}")),
+                };
+                if failed.is_some() {
+                    break;
+                }
             }
             lines.push(format!("{name}  {}removed", if dry_run { "would be " } else { "" }));
             removed.push(name.to_owned());
@@ -175,7 +188,7 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
             context.output.line(line)?;
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// What putting a schedule would do: a change is not compared with what is there.

@@ -56,7 +56,7 @@ pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Res
     let producer = options.connect(context.cluster());
     let mut progress = Progress::new("enqueueing", "jobs", None, &context.output);
     let (pipeline, receipts) = producer.pipeline();
-    let tally = RefCell::new(Tally::new(arguments.wait));
+    let tally = RefCell::new(Tally::new(arguments.wait, arguments.only.clone()));
     let keep_sending = Cell::new(true);
     let (read, ()) = tokio::join!(
         send(&arguments, &template, pipeline, &tally, &keep_sending, (&stop, &context.deadline)),

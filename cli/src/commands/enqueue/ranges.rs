@@ -22,9 +22,15 @@ impl Ranges {
         }
     }
 
-    /// Adds every number from `n` on.
-    pub(crate) fn add_from(&mut self, n: u64) {
-        self.0.push((n, u64::MAX));
+    /// Adds every number from `n` on that is within the others, if there are some.
+    pub(crate) fn add_from(&mut self, n: u64, within: Option<&Ranges>) {
+        match within {
+            None => self.0.push((n, u64::MAX)),
+            Some(Ranges(others)) => {
+                let later = others.iter().filter(|(_, to)| *to >= n);
+                self.0.extend(later.map(|&(from, to)| (from.max(n), to)));
+            }
+        }
         self.join();
     }
 
@@ -130,7 +136,7 @@ mod tests {
                 naive.insert(n);
             }
         }
-        ranges.add_from(90);
+        ranges.add_from(90, None);
         naive.extend(90..200);
         for n in 1..200 {
             assert_eq!(ranges.contains(n), naive.contains(&n), "{n} in {ranges}");
@@ -141,7 +147,7 @@ mod tests {
     #[test]
     fn numbers_are_added_after_everything_from_one_on_was() {
         let mut ranges = Ranges::default();
-        ranges.add_from(10);
+        ranges.add_from(10, None);
         ranges.add(12);
         ranges.add(7);
         ranges.add(9);

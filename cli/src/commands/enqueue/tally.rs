@@ -37,12 +37,14 @@ pub(crate) struct Tally {
     /// publishers' answers.
     pub(crate) jobs: Option<BTreeMap<u64, JobRef>>,
     lines: LineNumbers,
+    /// The lines that are to be sent, unless all are.
+    only: Option<Ranges>,
 }
 
 impl Tally {
-    /// Creates a tally, with or without a list of acknowledged jobs.
-    pub(crate) fn new(remember_jobs: bool) -> Tally {
-        Tally { jobs: remember_jobs.then(BTreeMap::new), ..Tally::default() }
+    /// Creates a tally of these lines, or of all, with or without a list of acknowledged jobs.
+    pub(crate) fn new(remember_jobs: bool, only: Option<Ranges>) -> Tally {
+        Tally { jobs: remember_jobs.then(BTreeMap::new), only, ..Tally::default() }
     }
 
     /// Records that a line was sent under this index. Both numbers rise.
@@ -68,7 +70,7 @@ impl Tally {
 
     /// Records that no line from this one on was read.
     pub(crate) fn not_read_from(&mut self, line: u64) {
-        self.missing.add_from(line);
+        self.missing.add_from(line, self.only.as_ref());
     }
 
     /// Records the outcome of a batch. Returns false if further jobs would fail too.
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn reasons_list_their_lines_in_input_order() {
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(false, None);
         for (line, why) in [(7, "late"), (2, "early"), (9, "late"), (3, "early")] {
             tally.not_sent(line, why.to_owned());
         }
@@ -238,9 +240,25 @@ mod tests {
         );
     }
 
+    /// The others were acknowledged before: to repeat them would enqueue them twice.
+    #[test]
+    fn unread_lines_are_among_those_that_were_to_be_sent() {
+        for (only, from, missing) in [
+            (None, 4, "4-"),
+            (Some("3-4"), 3, "3-4"),
+            (Some("1-2,5-8,20-"), 6, "6-8,20-"),
+            (Some("1-2,5-8"), 9, ""),
+        ] {
+            let only = only.map(|lines| lines.parse().unwrap());
+            let mut tally = Tally::new(false, only);
+            tally.not_read_from(from);
+            assert_eq!(tally.missing.to_string(), missing);
+        }
+    }
+
     #[test]
     fn lines_are_unanswered_unless_one_was_refused() {
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(false, None);
         assert!(!tally.is_unanswered(), "all is acknowledged");
         let late = EnqueueError::NotSent { waited: std::time::Duration::ZERO, why: "".into() };
         let unknown = EnqueueError::Unknown {

@@ -36,7 +36,7 @@ const COMMAND_GRACE: Duration = Duration::from_secs(11);
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
     check_command(&arguments.command)?;
     let take = take(&arguments).map_err(UsageError)?;
-    let stop = StopSignal::listen()?;
+    let stop = StopSignal::listen_with_hangup()?;
     let name = arguments.name.clone().unwrap_or_else(|| format!("work-{}", std::process::id()));
     let concurrency = usize::from(arguments.concurrency);
     let subscription = Worker::builder()
@@ -64,6 +64,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         true => empty::initial_totals(&queues, &arguments.patterns).await,
         false => None,
     };
+    let until_empty = arguments.until_empty;
     let launch_error = Arc::new(Mutex::new(None));
     let handle = subscription.shutdown_handle();
     let runner = Runner { command: arguments.command.into(), launch_error: launch_error.clone() };
@@ -129,7 +130,10 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     }
     match left {
         Some(left) if left.died > 0 => Err(AlreadyReported.into()),
-        _ => Ok(()),
+        Some(_) => Ok(()),
+        // Stopped before the queues were empty.
+        None if until_empty && report.buried > 0 => Err(AlreadyReported.into()),
+        None => stop.ended(until_empty),
     }
 }
 

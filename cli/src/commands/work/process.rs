@@ -6,13 +6,16 @@ use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::process::{Pid, Signal, kill_process_group};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::service_manager;
@@ -23,6 +26,8 @@ pub(crate) const RESULT_BYTES_MAX: usize = longshore::protocol::limits::RESULT_B
 pub(crate) const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// The time between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(10);
+/// How often to check whether the children of a command have ended.
+const GROUP_CHECK: Duration = Duration::from_millis(50);
 /// How long output may continue after the command's exit: its children may hold the pipe.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
@@ -82,28 +87,25 @@ pub(crate) async fn run(
         // A command need not read all of its input.
         let _ = input.write_all(&payload).await;
     });
-    let mut result = tokio::spawn(head(output, keep_result));
-    let mut error = tokio::spawn(tail(errors));
+    let printed = Arc::new(Mutex::new(Printed::default()));
+    let mut readers = JoinSet::new();
+    readers.spawn(read_result(output, keep_result, printed.clone()));
+    readers.spawn(read_errors(errors, printed.clone()));
 
     let (status, stopped) = wait(&mut child, &group, cancelled).await?;
     feed.abort();
-    let both = async { ((&mut result).await, (&mut error).await) };
-    let (result, error) = match timeout(OUTPUT_GRACE, both).await {
-        Ok(both) => both,
-        Err(_) => {
-            // A process of the group still holds the pipes, so the group id is not reused.
-            group.signal(Signal::KILL);
-            result.abort();
-            error.abort();
-            (result.await, error.await)
-        }
-    };
+    let all = async { while readers.join_next().await.is_some() {} };
+    if timeout(OUTPUT_GRACE, all).await.is_err() {
+        // A process of the group still holds the pipes, so the group id is not reused. What was
+        // printed until now counts.
+        group.signal(Signal::KILL);
+    }
     if stopped {
         return Ok(CommandOutcome::Stopped);
     }
-    let result = result.unwrap_or(Ok(None)).ok().flatten();
-    let error = error.map(|read| read.unwrap_or_default()).unwrap_or_default();
-    Ok(outcome(status, result, &error))
+    let Printed { result, is_too_long, errors } = std::mem::take(&mut *printed.lock());
+    let result = (!is_too_long).then(|| Bytes::from(result));
+    Ok(outcome(status, result, &errors))
 }
 
 /// Waits for the exit; terminates the command if the job is cancelled. Returns whether it was.
@@ -121,9 +123,23 @@ async fn wait(
         () = cancelled => {}
     }
     group.signal(Signal::TERM);
-    let status = match timeout(TERM_GRACE, child.wait()).await {
-        Ok(status) => status,
-        Err(_) => {
+    let killed = tokio::time::sleep(TERM_GRACE);
+    let ended = async {
+        let status = child.wait().await;
+        // Its children have the same time to end. As long as there are some, the id of the group is
+        // given to no other.
+        while group.runs() {
+            tokio::time::sleep(GROUP_CHECK).await;
+        }
+        status
+    };
+    let status = tokio::select! {
+        status = ended => Some(status),
+        () = killed => None,
+    };
+    let status = match status {
+        Some(status) => status,
+        None => {
             group.signal(Signal::KILL);
             child.wait().await
         }
@@ -144,6 +160,25 @@ impl ProcessGroup {
         ProcessGroup { leader, ended: AtomicBool::new(false) }
     }
 
+    /// Whether a process of it runs. Those that have ended may stay until somebody asks for their
+    /// exit codes, in a container maybe for ever.
+    fn runs(&self) -> bool {
+        let Some(leader) = self.leader else { return false };
+        if test_kill_process_group(leader).is_err() {
+            return false;
+        }
+        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+        let group = leader.as_raw_nonzero().to_string();
+        processes.flatten().any(|process| {
+            let status = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            // The name, in parentheses, may contain anything.
+            let fields = status.rsplit_once(") ").map_or("", |(_, fields)| fields);
+            let mut fields = fields.split(' ');
+            let (state, group_of) = (fields.next(), fields.nth(1));
+            group_of == Some(&group) && !matches!(state, Some("Z" | "X"))
+        })
+    }
+
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
             // The group may have ended already.
@@ -160,31 +195,53 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Reads all output. Returns none if it exceeds the limit of a result, and an empty result unless
-/// `keep_result`.
-async fn head(mut output: impl AsyncRead + Unpin, keep_result: bool) -> io::Result<Option<Bytes>> {
-    let mut result = Vec::new();
-    if !keep_result {
-        tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
-        return Ok(Some(Bytes::new()));
-    }
-    (&mut output).take(RESULT_BYTES_MAX as u64 + 1).read_to_end(&mut result).await?;
-    if result.len() <= RESULT_BYTES_MAX {
-        return Ok(Some(Bytes::from(result)));
-    }
-    tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
-    Ok(None)
+/// What a command has printed so far.
+#[derive(Default)]
+struct Printed {
+    /// Its output, unless it exceeds the limit of a result.
+    result: Vec<u8>,
+    is_too_long: bool,
+    /// The last 8 KiB of its standard error.
+    errors: Vec<u8>,
 }
 
-/// Reads all output, and returns its last 8 KiB.
-async fn tail(mut output: impl AsyncRead + Unpin) -> io::Result<Vec<u8>> {
-    let mut end = Vec::new();
+/// Reads all output; it counts only if `keep_result`.
+async fn read_result(
+    mut output: impl AsyncRead + Unpin,
+    keep_result: bool,
+    printed: Arc<Mutex<Printed>>,
+) -> io::Result<()> {
+    let mut chunk = vec![0; 16 * 1024];
+    loop {
+        let n = output.read(&mut chunk).await?;
+        if n == 0 {
+            return Ok(());
+        }
+        if !keep_result {
+            continue;
+        }
+        let mut printed = printed.lock();
+        printed.is_too_long |= printed.result.len() + n > RESULT_BYTES_MAX;
+        match printed.is_too_long {
+            true => printed.result = Vec::new(),
+            false => printed.result.extend_from_slice(&chunk[..n]),
+        }
+    }
+}
+
+/// Reads all of standard error, of which the end counts.
+async fn read_errors(
+    mut output: impl AsyncRead + Unpin,
+    printed: Arc<Mutex<Printed>>,
+) -> io::Result<()> {
     let mut chunk = [0; 4 * 1024];
     loop {
-        match output.read(&mut chunk).await? {
-            0 => return Ok(end),
-            n => end.extend_from_slice(&chunk[..n]),
+        let n = output.read(&mut chunk).await?;
+        if n == 0 {
+            return Ok(());
         }
+        let end = &mut printed.lock().errors;
+        end.extend_from_slice(&chunk[..n]);
         if let Some(over) = end.len().checked_sub(ERROR_BYTES_MAX) {
             end.drain(..over);
         }
@@ -308,6 +365,27 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
         tokio::time::sleep(Duration::from_millis(1_700)).await;
         assert!(!note.exists());
+    }
+
+    #[tokio::test]
+    async fn a_child_that_is_left_behind_costs_neither_result_nor_error() {
+        assert_eq!(shell("sleep 20 & echo done", b"").await, completed(b"done\n", ""));
+        let failed = CommandOutcome::Failed { kind: "Exit3".to_owned(), message: "why".to_owned() };
+        assert_eq!(shell("sleep 20 & echo why >&2; exit 3", b"").await, failed);
+    }
+
+    #[tokio::test]
+    async fn children_of_a_cancelled_command_have_time_to_end_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("cleaned");
+        // The shell ends at once, and its child cleans up for longer than output is waited for.
+        let child = format!("trap \"sleep 1.5; touch {}\" TERM; sleep 8 & wait", note.display());
+        let script = format!("sh -c '{child}' > {0}/out 2>&1 & wait", folder.path().display());
+        let command = ["sh", "-c", &script].map(OsString::from);
+        let soon = tokio::time::sleep(Duration::from_millis(200));
+        let ended = run(&command, &[], Bytes::new(), true, soon).await.unwrap();
+        assert_eq!(ended, CommandOutcome::Stopped);
+        assert!(note.exists());
     }
 
     #[tokio::test]
