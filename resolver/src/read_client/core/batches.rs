@@ -128,6 +128,7 @@ impl ReadCore {
         if up.in_flight.is_empty() && up.to_send.is_empty() {
             up.awaiting_since = now;
         }
+        up.was_asked = true;
         up.to_send.extend(parts.into_iter().map(|part| (number, part)));
     }
 

@@ -1,10 +1,10 @@
 //! Moving to the next replica in turn. A replica that a publisher cannot reach does not know it, so
-//! a watch visits all of them, one after the other; and a watch that a replica has no room for is
-//! tried at the next.
+//! a watch visits all of them, one after the other, and so does a client that asks again and again;
+//! and a watch that a replica has no room for is tried at the next.
 //!
 //! The client does not leave a replica that answers for one that may not: the next one is dialled
-//! beside it, is sent the watches, and replaces it with its first answer to one of them, as soon as
-//! the link in use awaits no answer.
+//! beside it, is sent the watches, and replaces it with its first answer to one of them, or at once
+//! without a watch, as soon as the link in use awaits no answer.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -20,8 +20,8 @@ pub(super) struct Candidate {
     /// Those to try if it fails, the next at the end.
     rest: Vec<Replica>,
     state: CandidateState,
-    /// Watches whose paths it has reported while the link was still in use. A watch of paths cannot
-    /// follow two replicas: it is sent again.
+    /// Watches whose paths it has reported while the link was still in use, and those of publishers
+    /// that both have reported. A watch cannot follow two replicas: it is sent again.
     resend: BTreeSet<u32>,
 }
 
@@ -45,6 +45,16 @@ enum CandidateState {
 }
 
 impl ReadCore {
+    /// The link in use has reported the publishers of a watch that the candidate has reported
+    /// before: the set is the former's, and the candidate reports it again.
+    pub(super) fn publishers_reported(&mut self, watch: u32) {
+        if let Some(candidate) = &mut self.candidate
+            && candidate.state == CandidateState::Answered
+        {
+            candidate.resend.insert(watch);
+        }
+    }
+
     /// Whether the link is to be left as soon as it awaits no answer.
     pub(super) fn is_leaving(&self) -> bool {
         self.candidate.as_ref().is_some_and(|candidate| candidate.state == CandidateState::Answered)
@@ -59,10 +69,11 @@ impl ReadCore {
         }
     }
 
-    /// Batches keep a link at its replica; watches alone move to the next one.
+    /// Batches keep a link at its replica while they are answered. A link that has had nothing to
+    /// do stays.
     fn turn_ends(&self, up: &Up) -> Option<Instant> {
-        let only_watches = self.batches.is_empty() && !self.watches.is_empty();
-        (only_watches && self.replicas.len() > 1).then_some(up.next_turn_at)
+        let is_moving = self.batches.is_empty() && (!self.watches.is_empty() || up.was_asked);
+        (is_moving && self.replicas.len() > 1).then_some(up.next_turn_at)
     }
 
     pub(super) fn handle_turn_deadline(&mut self, now: Instant) {
@@ -121,8 +132,12 @@ impl ReadCore {
 
     pub(super) fn candidate_linked(&mut self, now: Instant, link: u64) {
         let Some(mut candidate) = self.candidate.take_if(|one| one.up.link == link) else { return };
-        candidate.state =
-            CandidateState::AwaitingAnswer { until: now + self.timing.request_timeout_min };
+        candidate.state = match self.watches.is_empty() {
+            true => CandidateState::Answered,
+            false => {
+                CandidateState::AwaitingAnswer { until: now + self.timing.request_timeout_min }
+            }
+        };
         candidate.up.next_turn_at = now + self.timing.reader_ttl;
         self.send_watches(&mut candidate.up);
         self.candidate = Some(candidate);

@@ -3,7 +3,7 @@
 //!
 //! **After every [`ReadCore::step`] its actions are executed in order, and at
 //! [`ReadCore::next_deadline`] it is stepped with [`Event::Tick`].** There is one link at a time,
-//! which every batch and every watch uses. While only watches use it, each `reader_ttl` a second
+//! which every batch and every watch uses. Each `reader_ttl`, once it awaits no answer, a second
 //! link to the next replica is opened beside it, and replaces it once that replica has answered.
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //!    │ nothing left     linked │    │ 1–12 s later          Waiting (for what has rounds left)
 //!    └──────────── Up ◀────────┘    └──────────────────────────────┘
 //!                 │ ▲ └── crash, timeout: a round is over ──────────▲
-//!                 └─┘ only watches, for a reader_ttl: the next replica, once it has answered
+//!                 └─┘ used for a reader_ttl: the next replica, once it has answered
 //! ```
 
 mod batches;
@@ -130,8 +130,10 @@ enum State {
 struct Up {
     link: u64,
     replica: Replica,
-    /// When a link that serves only watches moves to the next replica.
+    /// When a link moves to the next replica.
     next_turn_at: Instant,
+    /// A batch was sent over it.
+    was_asked: bool,
     /// What is still to be sent: a batch's paths, or its whole question.
     to_send: VecDeque<(u64, Range<usize>)>,
     /// Requests whose last answer has not arrived.
@@ -268,6 +270,7 @@ impl ReadCore {
             link,
             replica,
             next_turn_at: now + self.timing.reader_ttl,
+            was_asked: false,
             to_send: VecDeque::new(),
             in_flight: BTreeMap::new(),
             awaiting_since: now,
@@ -394,6 +397,7 @@ impl ReadCore {
             }
             FromReplica::Publishers(publishers) => {
                 up.watch_requests.retain(|_, watch| *watch != publishers.watch);
+                self.publishers_reported(publishers.watch);
                 self.update_watch(
                     link,
                     replica,

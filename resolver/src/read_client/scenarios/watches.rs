@@ -222,6 +222,58 @@ fn a_watch_leaves_neither_a_replica_with_a_request_nor_the_only_one() {
     assert_eq!(scenario.core.next_deadline(), None);
 }
 
+/// A replica that a publisher cannot reach does not know it, and its answers would stay wrong.
+#[test]
+fn a_client_that_only_asks_visits_every_replica_too() {
+    let mut scenario = Scenario::new(3, 5);
+    let mut visited = BTreeSet::new();
+    scenario.step(Event::Tick);
+    for batch in 1..=6 {
+        scenario.ask(batch, 1);
+        if batch == 1 {
+            scenario.linked();
+        }
+        visited.insert(scenario.links[&scenario.link()]);
+        scenario.answer(true, FOUND);
+        assert!(scenario.only_answer().is_ok());
+        scenario.now += TURN - INSTANT;
+        scenario.step(Event::Tick);
+        assert_eq!(scenario.links.len(), 1, "not before its time");
+        scenario.now += INSTANT;
+        scenario.step(Event::Tick);
+        assert_eq!(scenario.links.len(), 2);
+        scenario.linked();
+        assert_eq!(scenario.links.len(), 1, "it replaces the one before");
+    }
+    assert_eq!(visited.len(), 3);
+    assert_eq!(scenario.core.next_deadline(), None, "an idle client costs nothing");
+}
+
+/// Its set would have the departed for another turn: the new replica tells only its own changes.
+#[test]
+fn a_watch_that_both_replicas_report_is_sent_again() {
+    let mut scenario = Scenario::watching(2, 7);
+    scenario.publishers();
+    let old = scenario.link();
+    scenario.now += TURN;
+    scenario.step(Event::Tick);
+    scenario.linked();
+    scenario.ask(1, 1);
+    scenario.publishers();
+    assert_eq!(scenario.links.len(), 2, "an answer is awaited");
+    let message = FromReplica::Publishers(Publishers {
+        watch: 5,
+        tracker: tracker(),
+        complete: true,
+        publishers: Vec::new(),
+    });
+    scenario.step(Event::Received { link: old, message });
+    let sent = scenario.sent_watches.len();
+    scenario.answer(true, FOUND);
+    assert_eq!(scenario.links.len(), 1);
+    assert_eq!(scenario.sent_watches[sent..], [(scenario.link(), 5)]);
+}
+
 #[test]
 fn a_watch_refused_for_lack_of_room_is_tried_elsewhere_1_to_12_s_later() {
     let mut scenario = Scenario::watching(2, 7);
