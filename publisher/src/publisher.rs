@@ -48,6 +48,7 @@ pub struct Publisher {
     listener: Listener,
     info: PublisherInfo,
     registry: Option<Registry>,
+    registration: Option<Registration>,
     values: Values,
     metrics: Option<ValueDefault>,
     opened: Opened,
@@ -179,6 +180,7 @@ impl Publisher {
             events,
             listener,
             info,
+            registration: registry.as_ref().map(|registry| Registration(registry.client().clone())),
             registry,
             values,
             metrics,
@@ -244,6 +246,8 @@ impl Publisher {
     /// replicas until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
         let Publisher { owner, events, listener, info, registry, values, metrics, .. } = self;
+        // Ends it also if this future is dropped.
+        let _registration = self.registration;
         let closing = CancellationToken::new();
         // Also if this future is dropped.
         let _closes = closing.clone().drop_guard();
@@ -282,6 +286,16 @@ impl Publisher {
         }
         served.inspect_err(|why| error!(%why, "the journal failed"))?;
         Ok(())
+    }
+}
+
+/// The publisher's registration, which ends with it: its values may live on, and have a client.
+#[derive(Debug)]
+struct Registration(WriteClient);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 

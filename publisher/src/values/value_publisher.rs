@@ -288,6 +288,8 @@ impl ValuePublisher {
 impl Drop for ValuePublisher {
     fn drop(&mut self) {
         self.stop.cancel();
+        // Its values may live on, and have a client.
+        self.client.abandon();
     }
 }
 

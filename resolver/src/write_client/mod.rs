@@ -167,6 +167,14 @@ impl WriteClient {
         let _ = timeout(timeout_after, self.handle.shared.closed()).await;
         self.handle.tasks.iter().for_each(AbortHandle::abort);
     }
+
+    /// The end of the publisher without a graceful stop, whatever clones there are: replicas see it
+    /// as silent, as after a crash. Other clones publish nothing any more, and their
+    /// [`WriteClient::flushed`] returns at once.
+    pub fn abandon(&self) {
+        self.handle.shared.close();
+        self.handle.tasks.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl fmt::Debug for WriteClient {

@@ -90,6 +90,9 @@ pub(crate) struct GenericMatching<N: Network> {
     updates: Updates,
     paths: HashMap<SubscriptionKey, Path>,
     subscriptions: BTreeMap<Path, DurableValue>,
+    /// Those of them that the replica does not list, though they are alive: their publishers cannot
+    /// reach it. They go once they are lost.
+    unlisted: BTreeSet<Path>,
     /// Events that the reader has not taken.
     unread: VecDeque<MatchEvent>,
 }
@@ -112,6 +115,7 @@ impl<N: Network> GenericMatching<N> {
             updates,
             paths: HashMap::new(),
             subscriptions: BTreeMap::new(),
+            unlisted: BTreeSet::new(),
             unread: VecDeque::new(),
         }
     }
@@ -134,15 +138,22 @@ impl<N: Network> GenericMatching<N> {
             // Updates first: what was received before a departure is not lost.
             let updates = self.updates.poll_fill(context);
             let waits_for_updates = updates.is_pending();
+            let mut lost = Vec::new();
             if let Poll::Ready(updates) = updates {
                 for (key, event) in updates.drain(..) {
                     // Unknown after its path has gone.
                     let Some(path) = self.paths.get(&key).cloned() else { continue };
-                    self.unread.push_back(match event {
-                        Event::Update(value) => MatchEvent::Update(path, value),
-                        Event::Dead(reason) => MatchEvent::Dead(path, reason),
-                    });
+                    match event {
+                        Event::Update(value) => {
+                            self.unread.push_back(MatchEvent::Update(path, value));
+                        }
+                        Event::Dead(reason) => {
+                            self.unread.push_back(MatchEvent::Dead(path.clone(), reason));
+                            lost.extend(self.unlisted.take(&path));
+                        }
+                    }
                 }
+                lost.iter().for_each(|path| self.remove(path));
             }
             match self.read_changes(context) {
                 // Updates of paths that have gone leave nothing unread, and wake nobody again.
@@ -170,6 +181,7 @@ impl<N: Network> GenericMatching<N> {
             match change? {
                 PathEvent::Now(listed) => {
                     let values = values_of(&self.glob, &listed);
+                    values.iter().for_each(|path| _ = self.unlisted.remove(path));
                     if values.is_empty() {
                         // It may have had a value before.
                         arrived.remove(&listed.path);
@@ -205,13 +217,18 @@ impl<N: Network> GenericMatching<N> {
         }
     }
 
-    /// Unsubscribes from a path that has gone, and from metrics that were created below it.
+    /// Unsubscribes from a path that has gone, and from metrics that were created below it. One that
+    /// is alive stays: its publisher is there, and would have ended it.
     fn remove(&mut self, gone: &Path) {
         let removed: Vec<Path> = match gone.is_reserved() {
             true => self.subscriptions.keys().filter(|path| is_of(path, gone)).cloned().collect(),
             false => vec![gone.clone()],
         };
         for path in removed {
+            if self.subscriptions.get(&path).is_some_and(|value| value.sub().is_alive()) {
+                self.unlisted.insert(path);
+                continue;
+            }
             if let Some(value) = self.subscriptions.remove(&path) {
                 self.paths.remove(&value.key());
                 self.unread.push_back(MatchEvent::Gone(path));
@@ -224,6 +241,7 @@ impl<N: Network> GenericMatching<N> {
         self.watch = None;
         self.paths.clear();
         self.subscriptions.clear();
+        self.unlisted.clear();
     }
 }
 

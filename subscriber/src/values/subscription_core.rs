@@ -63,7 +63,7 @@ pub(crate) struct SubscriptionCore {
 /// What the reader missed while it was slow. Only the newest is retained, so that a subscription
 /// that is lost and retried while the value has no reader does not use more memory each time.
 #[derive(Debug, Default)]
-struct Missed {
+pub(crate) struct Missed {
     /// The channel lists this subscription as lagging.
     lagging: bool,
     /// The last value before the loss, and the reason of the loss.
@@ -230,14 +230,24 @@ impl SubscriptionCore {
         missed.dead = Some(dead);
     }
 
-    /// Takes what the reader missed.
-    pub(crate) fn take_missed(&self, events: &mut Vec<KeyedEvent>) {
-        let Missed { last, dead, .. } = std::mem::take(&mut *self.missed.lock());
+    /// Takes what the reader missed of links that have ended. The channel, which is locked, lists
+    /// this subscription no more.
+    pub(crate) fn take_missed(&self) -> Missed {
+        std::mem::take(&mut *self.missed.lock())
+    }
+
+    /// Passes what the reader missed, up to now. If it lags behind another link meanwhile, that is
+    /// passed by the next read: after what waits in the channel.
+    pub(crate) fn pass_missed(&self, missed: Missed, events: &mut Vec<KeyedEvent>) {
+        let Missed { last, dead, .. } = missed;
         events.extend(last.map(|last| (self.key, Event::Update(last))));
         events.extend(dead.map(|dead| (self.key, Event::Dead(dead))));
         if let Some((link, slot)) = self.attached_slot() {
-            let each = |value| events.push((self.key, Event::Update(value)));
-            link.table.lock().take_lagging(slot, self.key, each);
+            let mut table = link.table.lock();
+            if !self.missed.lock().lagging {
+                let each = |value| events.push((self.key, Event::Update(value)));
+                table.take_lagging(slot, self.key, each);
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::event::KeyedEvent;
-use super::subscription_core::SubscriptionCore;
+use super::subscription_core::{Missed, SubscriptionCore};
 
 /// The default capacity of the queue of one subscription.
 pub(crate) const UPDATES_OF_ONE_MAX: usize = 1_024;
@@ -58,7 +58,8 @@ pub struct Updates {
     batch: Vec<KeyedEvent>,
     /// Events taken from the channel and not yet returned one by one; the next one is last.
     unread: Vec<KeyedEvent>,
-    lagging: Vec<Arc<SubscriptionCore>>,
+    /// Subscriptions whose reader missed updates, and what it missed before their links ended.
+    lagging: Vec<(Arc<SubscriptionCore>, Missed)>,
 }
 
 /// The sending end of [`Updates`], for [`SubscribeOptions::into`](crate::SubscribeOptions::into).
@@ -118,16 +119,37 @@ impl Updates {
             self.batch.extend(self.unread.drain(..).rev());
             return true;
         }
-        {
-            let mut queue = self.channel.queue.lock();
-            std::mem::swap(&mut queue.items, &mut self.batch);
-            std::mem::swap(&mut queue.lagging, &mut self.lagging);
-            queue.bytes = 0;
-        }
-        for lagging in self.lagging.drain(..) {
-            lagging.take_missed(&mut self.batch);
-        }
+        self.take_queue();
+        self.take_lagging();
         !self.batch.is_empty()
+    }
+
+    /// Takes all that waits, with what was missed before: from here on there is room, and what
+    /// arrives comes after it.
+    fn take_queue(&mut self) {
+        let mut queue = self.channel.queue.lock();
+        std::mem::swap(&mut queue.items, &mut self.batch);
+        queue.bytes = 0;
+        self.lagging.extend(queue.lagging.drain(..).map(|sub| {
+            let missed = sub.take_missed();
+            (sub, missed)
+        }));
+    }
+
+    fn take_lagging(&mut self) {
+        for (sub, missed) in self.lagging.drain(..) {
+            sub.pass_missed(missed, &mut self.batch);
+        }
+    }
+
+    /// The updates that are pending now; `between` happens on other threads meanwhile.
+    #[cfg(test)]
+    pub(crate) fn read_around(&mut self, between: impl FnOnce()) -> Vec<KeyedEvent> {
+        self.batch.clear();
+        self.take_queue();
+        between();
+        self.take_lagging();
+        self.batch.clone()
     }
 }
 
@@ -202,12 +224,6 @@ impl UpdateChannel {
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let queue = self.queue.lock();
         (queue.items.len(), queue.lagging.len())
-    }
-
-    /// The first half of a read: takes the updates without the lagging subscriptions.
-    #[cfg(test)]
-    pub(crate) fn take_items(&self) -> Vec<KeyedEvent> {
-        std::mem::take(&mut self.queue.lock().items)
     }
 
     pub(crate) fn updates_max(&self) -> usize {

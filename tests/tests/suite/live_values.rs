@@ -330,3 +330,27 @@ async fn values_arrive_in_order_over_many_disconnects() {
     }
     assert!(deaths > 0);
 }
+
+/// Replicas see it as silent, as after a crash: it would be listed as long as the process lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_publisher_leaves_its_replicas_though_a_value_lives_on() {
+    let resolver = Resolver::start().await;
+    let reader = longshore::ReadClient::connect(resolver.cluster());
+    let connections = async || match &reader.replica_status().await[..] {
+        [(_, Ok(status))] => status.connections,
+        other => panic!("{other:?}"),
+    };
+    let before = connections().await;
+    let publisher = publisher(&resolver, Vec::new()).await;
+    let value = publisher.values().publish(path("/v/a"), 1).unwrap();
+    registered(&publisher).await;
+    assert_eq!(connections().await, before + 1);
+    drop(publisher);
+    let left = async {
+        while connections().await > before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(TIMEOUT, left).await.unwrap();
+    assert_eq!(value.current(), Value::I64(1));
+}

@@ -147,3 +147,28 @@ async fn arrivals_are_subscribed_together_and_all_end_with_the_watch() {
     sleep(2 * IDLE_CLOSE_AFTER).await;
     assert_eq!(harness.links(1), 0);
 }
+
+/// The watch has moved to a replica that the publisher cannot reach.
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_not_listed_stays_while_its_publisher_sends() {
+    let harness = Harness::default();
+    harness.publish(1, &[("/v/a", 1)]);
+    let glob = Glob::new("/v/*").unwrap();
+    let mut matching = GenericMatching::new(harness.subscriber(1), glob, Policy::Conflate);
+    let mut model = Model::default();
+    let mut until = async |model: &mut Model, value: Option<u64>| {
+        while model.paths.get("/v/a").copied().flatten() != value {
+            within_an_hour(model.read(&mut matching)).await;
+        }
+    };
+    until(&mut model, Some(1)).await;
+    for (value, listed) in [(2, false), (3, true), (4, false)] {
+        harness.with(1, |publisher| publisher.listed = listed);
+        sleep(seconds(1)).await;
+        harness.publish_update(1, &[("/v/a", value)]);
+        until(&mut model, Some(value)).await;
+    }
+    harness.crash(1);
+    until(&mut model, None).await;
+    assert!(model.paths.is_empty(), "it goes with its publisher");
+}
