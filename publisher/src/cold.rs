@@ -177,8 +177,9 @@ impl ColdLoads {
         self.answer_loads -= 1;
     }
 
-    /// Starts as many loads as may run.
-    pub(crate) fn start(&mut self) {
+    /// Starts as many loads as may run. Jobs that are not leased any more are not read: the disk
+    /// has to catch up with the others.
+    pub(crate) fn start(&mut self, is_leased: impl Fn(&Assignment) -> bool) {
         while self.job_loads.open() < LOADS_MAX as u64 && !self.jobs.is_empty() {
             let mut bytes = 0;
             let fits = |(assigned, _): &&ColdJob| {
@@ -187,6 +188,8 @@ impl ColdLoads {
             };
             let count = self.jobs.iter().take(LOAD_JOBS_MAX).take_while(fits).count().max(1);
             let mut jobs: Vec<ColdJob> = self.jobs.drain(..count).collect();
+            let reads = |(assigned, entry): &ColdJob| entry.is_none() && is_leased(assigned);
+            let reads: Vec<bool> = jobs.iter().map(reads).collect();
             let number = self.job_loads.begin();
             let (reader, events) = (self.reader.clone(), self.events.clone());
             tokio::task::spawn_blocking(move || {
@@ -199,7 +202,8 @@ impl ColdLoads {
                 let mut load = |assigned: &Assignment| {
                     load_entry(&mut reader, assigned, || may_wait(assigned))
                 };
-                for (assigned, entry) in jobs.iter_mut().filter(|(_, entry)| entry.is_none()) {
+                let to_read = jobs.iter_mut().zip(reads).filter(|(_, reads)| *reads);
+                for ((assigned, entry), _) in to_read {
                     *entry = load(assigned);
                 }
                 let _stopping = events.blocking_send(OwnerEvent::JobsLoaded { load: number, jobs });

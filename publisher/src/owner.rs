@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use longshore_access::{Action, Rights};
 use longshore_protocol::{LinkId, PublisherId, Revoked, Token};
 use longshore_queue::{
-    Clock, Command, Cursor, Event, Now, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
+    Clock, Command, Cursor, Event, Now, PAUSE_MS, Poisoned, Released, Store, UNCOMMITTED_BYTES_MAX,
 };
 use longshore_transport::AuditLog;
 use tokio::sync::mpsc;
@@ -51,6 +51,8 @@ use crate::values::{PathKinds, Values};
 const EVENTS_PER_ROUND: usize = 128;
 /// The longest that leases and timers wait while events keep arriving.
 const TIMER_DELAY_MAX: Duration = Duration::from_millis(50);
+/// Events that were held back for longer are a pause: every lease gets its full length again.
+const FULL_PAUSE: Duration = Duration::from_millis(PAUSE_MS);
 /// How long a stop waits for the last commit.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -164,6 +166,7 @@ impl Owner {
         let mut released = Released::default();
         let mut deadline = self.run_timers()?;
         let mut timers_ran = Instant::now();
+        let mut full_since = None;
         loop {
             let room = self.has_room();
             tokio::select! {
@@ -192,9 +195,13 @@ impl Owner {
             }
             self.check_disk()?;
             // Received events are applied before any lease ends, and no lease ends while events are
-            // held back: one may be a renewal. To the store such a time is a pause.
+            // held back: one may be a renewal. After a longer time more may wait elsewhere.
             if !self.has_room() {
+                full_since.get_or_insert_with(Instant::now);
                 continue;
+            }
+            if full_since.take().is_some_and(|since| since.elapsed() > FULL_PAUSE) {
+                self.store.restart_leases(self.clock.now());
             }
             if !self.events.is_empty() {
                 if timers_ran.elapsed() < TIMER_DELAY_MAX {
@@ -224,7 +231,8 @@ impl Owner {
     fn run_timers(&mut self) -> Result<Option<Instant>, Poisoned> {
         let now = self.clock.now();
         let at = Instant::now();
-        let next = self.advance(now)?;
+        // While links are refused no lease ends.
+        let next = if self.disk.hang.is_hung() { None } else { self.advance(now)? };
         self.refusals.take_due(at, &mut self.refused_batches);
         self.refuse(now)?;
         self.store.flush();
@@ -330,6 +338,8 @@ impl Owner {
     /// Commits and answers what was received; then closes every link.
     async fn stop(&mut self, mut released: Released) -> Result<StopOutcome, Poisoned> {
         info!("stopping: no more jobs are taken");
+        // They were sent before: settles of a worker that stops at the same time are among them.
+        self.process_queued_events()?;
         self.refusals.take_all(&mut self.refused_batches);
         let now = self.clock.now();
         self.refuse(now)?;

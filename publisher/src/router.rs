@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use longshore_access::{Identity, Rights};
 use longshore_protocol::limits::{BATCH_JOBS_MAX, REQUESTS_OPEN_MAX};
 use longshore_protocol::messages::work::{Deliver, Delivery, FromPublisher};
-use longshore_protocol::{FrameWriter, LinkId, Path, Role, SessionId};
+use longshore_protocol::{FrameWriter, LinkId, Path, Role, SessionId, Token};
 use longshore_queue::{Assignment, QueueId};
 use longshore_transport::LinkSender;
 use tokio::sync::mpsc;
@@ -22,8 +22,9 @@ use crate::link_log;
 
 /// A frame ends once it has this many bytes; a single larger message is still sent whole.
 const FRAME_BYTES_TARGET: usize = 1024 * 1024;
-/// Once a link has this many bytes in flight, its jobs wait here as references.
-const LINK_BYTES_UNDER_WAY_MAX: usize = 8 * 1024 * 1024;
+/// Once a link has this many bytes in flight, its jobs wait here as references. Their leases begin
+/// when they are written: a lease of 30 s, renewed 10 s after the arrival, needs 200 KB/s.
+const LINK_BYTES_UNDER_WAY_MAX: usize = 4 * 1024 * 1024;
 /// Queues named in one delivery message; more need another message.
 const DELIVER_PATHS_MAX: usize = 64;
 
@@ -40,6 +41,10 @@ pub(crate) struct Router {
     /// Jobs that were not sent, because their leases had ended or their entries were damaged. The
     /// caller takes them and returns their credits.
     pub(crate) unsent: Vec<Assignment>,
+    /// Jobs that were not written in the round in which they were assigned, and those of them that
+    /// are written now. The caller takes them, for their leases.
+    pub(crate) waiting: Vec<(LinkId, Token)>,
+    pub(crate) sent_late: Vec<(LinkId, Token)>,
 }
 
 struct LinkOutput {
@@ -56,6 +61,8 @@ struct LinkOutput {
     frame: FrameWriter,
     /// Jobs assigned to this link that are not yet written to a frame.
     backlog: VecDeque<Assignment>,
+    /// How many of them, from the front, were reported as waiting.
+    backlog_waiting: usize,
     /// Jobs that are being read from the journal, or wait behind such a job.
     loading: usize,
     /// Bytes of their entries, which count as in flight.
@@ -94,6 +101,8 @@ impl Router {
             deliver: Deliver { subscription: 0, paths: Vec::new(), jobs: Vec::new() },
             queues: Vec::new(),
             unsent: Vec::new(),
+            waiting: Vec::new(),
+            sent_late: Vec::new(),
         }
     }
 
@@ -188,6 +197,7 @@ impl Router {
             since_ms: now_ms,
             frame: FrameWriter::new(),
             backlog: VecDeque::new(),
+            backlog_waiting: 0,
             loading: 0,
             loading_bytes: 0,
             answers: VecDeque::new(),
@@ -289,7 +299,7 @@ impl Router {
     /// Writes jobs whose entries were read from the journal; jobs without an entry are dropped.
     /// Their links have room for more.
     pub(crate) fn route_loaded(&mut self, mut jobs: Vec<ColdJob>, entries: &impl EntrySource) {
-        let Router { links, dirty, deliver, queues, .. } = self;
+        let Router { links, dirty, deliver, queues, sent_late, .. } = self;
         let target = |assigned: &Assignment| (assigned.link, assigned.subscription);
         for run in jobs.chunk_by_mut(|(a, _), (b, _)| target(a) == target(b)) {
             let (link, subscription) = target(&run[0].0);
@@ -303,6 +313,7 @@ impl Router {
                 if queues.len() >= DELIVER_PATHS_MAX || deliver.jobs.len() >= BATCH_JOBS_MAX {
                     output.write(link, deliver, queues);
                 }
+                sent_late.push((link, assigned.token));
                 add(deliver, queues, assigned, entry, entries);
             }
             output.write(link, deliver, queues);
@@ -323,7 +334,13 @@ impl Router {
             let Some(output) = self.links.get_mut(&link) else { continue };
             output.dirty = false;
             let (deliver, queues) = (&mut self.deliver, &mut self.queues);
-            output.deliver(link, deliver, queues, entries, &mut cold.jobs, &mut self.unsent);
+            let mut unwritten = Unwritten {
+                cold: &mut cold.jobs,
+                unsent: &mut self.unsent,
+                waiting: &mut self.waiting,
+                sent_late: &mut self.sent_late,
+            };
+            output.deliver(link, deliver, queues, entries, &mut unwritten);
             output.send_frame(link);
             output.load_answers(&mut cold.answers);
             // While a read is under way, its end triggers the next send.
@@ -355,6 +372,14 @@ fn mark_dirty<'a>(
     Some(output)
 }
 
+/// Where jobs go that are not written at once.
+struct Unwritten<'a> {
+    cold: &'a mut VecDeque<ColdJob>,
+    unsent: &'a mut Vec<Assignment>,
+    waiting: &'a mut Vec<(LinkId, Token)>,
+    sent_late: &'a mut Vec<(LinkId, Token)>,
+}
+
 impl LinkOutput {
     /// Moves jobs from the backlog into frames while the link has room.
     fn deliver(
@@ -363,15 +388,16 @@ impl LinkOutput {
         deliver: &mut Deliver,
         queues: &mut Vec<QueueId>,
         entries: &impl EntrySource,
-        cold: &mut VecDeque<ColdJob>,
-        unsent: &mut Vec<Assignment>,
+        unwritten: &mut Unwritten<'_>,
     ) {
         let mut bytes = 0;
         begin(deliver, queues, 0);
         while self.bytes_under_way() + bytes < LINK_BYTES_UNDER_WAY_MAX {
             let Some(assigned) = self.backlog.pop_front() else { break };
+            let has_waited = self.backlog_waiting > 0;
+            self.backlog_waiting -= usize::from(has_waited);
             if !entries.is_still_leased_to(&assigned) {
-                unsent.push(assigned);
+                unwritten.unsent.push(assigned);
                 continue;
             }
             let entry = match entries.cached(&assigned) {
@@ -380,10 +406,16 @@ impl LinkOutput {
                 cached => {
                     self.loading += 1;
                     self.loading_bytes += assigned.entry.length as usize;
-                    cold.push_back((assigned, cached));
+                    if !has_waited {
+                        unwritten.waiting.push((link, assigned.token));
+                    }
+                    unwritten.cold.push_back((assigned, cached));
                     continue;
                 }
             };
+            if has_waited {
+                unwritten.sent_late.push((link, assigned.token));
+            }
             let other =
                 deliver.subscription != assigned.subscription || queues.len() >= DELIVER_PATHS_MAX;
             if other || deliver.jobs.len() >= BATCH_JOBS_MAX || bytes >= FRAME_BYTES_TARGET {
@@ -395,6 +427,9 @@ impl LinkOutput {
             add(deliver, queues, &assigned, entry, entries);
         }
         self.write(link, deliver, queues);
+        let new = self.backlog.iter().skip(self.backlog_waiting);
+        unwritten.waiting.extend(new.map(|assigned| (link, assigned.token)));
+        self.backlog_waiting = self.backlog.len();
     }
 
     /// Bytes in the send queue, and bytes that will be added to it.

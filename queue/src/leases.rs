@@ -69,6 +69,8 @@ struct LeaseRow {
     link_next: u32,
     started: bool,
     restart: bool,
+    /// The job waits at the publisher.
+    unsent: bool,
     /// Returned by `expired`; it stays known until its end is durable.
     expired: bool,
 }
@@ -173,6 +175,22 @@ impl Leases {
         true
     }
 
+    /// The job waits at the publisher, as for a slow link or for the disk: until it is sent, the end
+    /// of its lease counts neither against it nor its worker. Unknown leases are ignored.
+    pub fn waits(&mut self, token: Token, link: LinkId) {
+        if let Some(slot) = self.find(token, link) {
+            self.rows[slot as usize].unsent = true;
+        }
+    }
+
+    /// A job that waited is sent: its lease begins now.
+    pub fn sent(&mut self, now_ms: u64, token: Token, link: LinkId) {
+        if let Some(slot) = self.find(token, link) {
+            self.rows[slot as usize].unsent = false;
+            self.renew(now_ms, slot);
+        }
+    }
+
     /// The worker starts the job, or has run it for `running_ms`: from now on losing the lease
     /// costs an attempt, and the run timeout counts. A repeated call can only shorten the remaining
     /// time. False if there is no such lease on that link.
@@ -224,6 +242,15 @@ impl Leases {
     pub fn paused(&mut self, now_ms: u64) {
         self.floor_ms = self.floor_ms.max(now_ms);
         self.lengths.restart_all(now_ms);
+    }
+
+    /// The publisher refused links until now, as its disk hung: as after a restart, workers have the
+    /// restart window to resume their leases.
+    pub fn hang_ended(&mut self, now_ms: u64) {
+        self.paused(now_ms);
+        let LeaseTiming { reconnect_grace_ms, restart_window_ms } = self.timing;
+        let more_ms = restart_window_ms.saturating_sub(reconnect_grace_ms);
+        self.floor_ms = self.floor_ms.max(now_ms.saturating_add(more_ms));
     }
 
     /// A lower bound of the next lease's end; none if no lease can end.
@@ -303,6 +330,7 @@ impl Leases {
             link_next: NONE,
             started: false,
             restart,
+            unsent: false,
             expired: false,
         };
         let slot = match self.free {
@@ -358,7 +386,7 @@ impl Leases {
         out.push(Expired {
             token: Token(row.token),
             started: row.started,
-            restart: row.restart,
+            restart: row.restart || row.unsent,
             timed_out,
         });
     }

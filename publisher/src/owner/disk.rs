@@ -46,7 +46,7 @@ impl Owner {
         let oldest = self.oldest(now);
         match self.disk.hang.observe(oldest) {
             Some(HangChange::Hung) => self.withdraw(now, oldest)?,
-            Some(HangChange::Recovered) => self.recover(),
+            Some(HangChange::Recovered) => self.recover(now),
             None => {}
         }
         self.disk.check_at = at + self.disk.hang.next_check_in(oldest);
@@ -85,8 +85,10 @@ impl Owner {
         Ok(())
     }
 
-    fn recover(&mut self) {
+    fn recover(&mut self, now: Now) {
         info!("the disk works again: paths are published, and links accepted");
+        // No worker could resume its leases meanwhile, nor settle what it had done.
+        self.store.hang_ended(now);
         if let Some(registry) = &self.registry {
             let (paths, defaults) = self.published();
             registry.publish_all(paths, defaults);

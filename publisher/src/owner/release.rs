@@ -72,8 +72,20 @@ impl Owner {
         self.follow();
         self.store.flush();
         self.router.send_all(&StoreEntries(&self.store), &mut self.cold);
-        self.cold.start();
+        self.begin_late_leases();
+        let entries = StoreEntries(&self.store);
+        self.cold.start(|assigned| entries.is_still_leased_to(assigned));
         self.return_credits()
+    }
+
+    /// The lease of a job that is not sent at once begins when it is.
+    fn begin_late_leases(&mut self) {
+        if self.router.waiting.is_empty() && self.router.sent_late.is_empty() {
+            return;
+        }
+        let now = self.clock.now();
+        self.store.jobs_wait(now, self.router.waiting.drain(..));
+        self.store.jobs_sent(now, self.router.sent_late.drain(..));
     }
 
     /// Returns the credits of jobs that were never sent: a worker counts what it receives.

@@ -8,7 +8,7 @@ use longshore_protocol::messages::work::{
     Action, Answer, FromPublisher, Request, RequestError, ToPublisher,
 };
 use longshore_protocol::{DeathReason, Due, FrameWriter, Gate, Glob, Path, Role};
-use longshore_publisher::{OpenError, Publisher, PublisherOptions};
+use longshore_publisher::{OpenError, Publisher, PublisherOptions, TestClock};
 use tokio::task::JoinHandle;
 
 use crate::client::{A_WHILE, Client, LONG, MIB, Running, everything, fresh, id, job, publisher};
@@ -66,6 +66,41 @@ async fn slow_worker_receives_a_cold_backlog_on_one_link() {
         jobs += worker.delivered().await.len();
     }
     assert_eq!(producer.counts().await.running, u64::from(JOBS));
+    running.stop().await;
+}
+
+/// Jobs that were never sent are no worker's fault, and not their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_wait_for_a_slow_link_never_become_undeliverable() {
+    const JOBS: u32 = 32;
+    let dir = tempfile::tempdir().unwrap();
+    let clock = TestClock::new();
+    let options =
+        PublisherOptions { clock: Some(clock.clone()), ..PublisherOptions::new(dir.path()) };
+    let running = crate::client::running(options).await;
+    let mut producer = Client::attach(&running, Role::Producer, 1).await;
+    for n in 0..JOBS / 8 {
+        let mut jobs: Vec<_> = (0..8).map(|m| job(n * 8 + m, MIB)).collect();
+        jobs.iter_mut().for_each(|job| job.options.max_attempts = Some(1));
+        producer.enqueue(jobs).await;
+    }
+    let mut worker = Client::attach(&running, Role::Worker, 2).await;
+    worker.subscribe_with(JOBS);
+    while producer.counts().await.running < u64::from(JOBS) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // It reads a little, and each move loses all leases.
+    for _ in 0..45 {
+        clock.advance(Duration::from_secs(30)).await.unwrap();
+        let mut read = 0;
+        while read < 6 {
+            read += worker.delivered().await.len();
+        }
+        worker.credit(read as u32);
+    }
+    let counts = producer.counts().await;
+    // The oldest were sent each time, and lost: they do become undeliverable.
+    assert!(counts.dead <= 8, "{counts:?}");
     running.stop().await;
 }
 

@@ -9,8 +9,8 @@ pub struct Expired {
     pub token: Token,
     /// Whether its worker had reported the attempt as started: then the attempt counts.
     pub started: bool,
-    /// True if no worker resumed it after the publisher's own restart: then the attempt does not
-    /// count.
+    /// True if no worker resumed it after the publisher's own restart, or if its job was not sent:
+    /// then neither the attempt nor the delivery counts.
     pub restart: bool,
     /// True if the attempt exceeded its run timeout: it has failed.
     pub timed_out: bool,

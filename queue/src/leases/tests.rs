@@ -92,6 +92,7 @@ struct ModelLease {
     /// When its run timeout ends.
     run_end: Option<u64>,
     started: bool,
+    unsent: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -102,6 +103,9 @@ enum LeaseStep {
     Start(usize, u64),
     Move(usize, u64),
     End(usize),
+    Waits(usize),
+    Sent(usize),
+    HangEnds,
     Up,
     Lose(u64),
     Pause,
@@ -118,6 +122,9 @@ fn steps() -> impl Strategy<Value = Vec<(u64, LeaseStep)>> {
         3 => (0..20usize).prop_map(LeaseStep::Renew),
         2 => (0..20usize, 0..6u64).prop_map(|(lease, link)| LeaseStep::Move(lease, link)),
         3 => (0..20usize).prop_map(LeaseStep::End),
+        2 => (0..20usize).prop_map(LeaseStep::Waits),
+        2 => (0..20usize).prop_map(LeaseStep::Sent),
+        1 => Just(LeaseStep::HangEnds),
         2 => Just(LeaseStep::Up),
         1 => (0..6u64).prop_map(LeaseStep::Lose),
         1 => Just(LeaseStep::Pause),
@@ -137,7 +144,7 @@ proptest! {
         let mut model: Vec<ModelLease> = Vec::new();
         // Links in order of creation, with the time of their loss.
         let mut links: Vec<Option<u64>> = Vec::new();
-        let (mut now, mut floor, mut next_token) = (0, 0, 1);
+        let (mut now, mut floor, mut grace_floor, mut next_token) = (0, 0, 0, 1);
         let grace_end = |lost: Option<u64>, floor: u64| lost.map(|at| at.max(floor) + 5_000);
         for (passed, step) in steps {
             now += passed;
@@ -162,6 +169,7 @@ proptest! {
                         run_timeout_ms,
                         run_end: None,
                         started: false,
+                        unsent: false,
                     });
                     next_token += 1;
                 }
@@ -185,6 +193,7 @@ proptest! {
                         run_timeout_ms,
                         run_end: None,
                         started: false,
+                        unsent: false,
                     });
                     next_token += 1;
                 }
@@ -229,6 +238,22 @@ proptest! {
                         leases.ended(Token(model.remove(n).token));
                     }
                 }
+                LeaseStep::Waits(n) => {
+                    if let Some(n) = pick(&model, n) {
+                        model[n].unsent = true;
+                        leases.waits(Token(model[n].token), LinkId(model[n].link));
+                    }
+                }
+                LeaseStep::Sent(n) => {
+                    if let Some(n) = pick(&model, n) {
+                        (model[n].unsent, model[n].renewed_ms) = (false, now);
+                        leases.sent(now, Token(model[n].token), LinkId(model[n].link));
+                    }
+                }
+                LeaseStep::HangEnds => {
+                    leases.hang_ended(now);
+                    (floor, grace_floor) = (now, grace_floor.max(now + 25_000));
+                }
                 LeaseStep::Up if links.len() < 6 => {
                     leases.link_up(LinkId(links.len() as u64));
                     links.push(None);
@@ -241,13 +266,13 @@ proptest! {
                 }
                 LeaseStep::Pause => {
                     leases.paused(now);
-                    floor = now;
+                    (floor, grace_floor) = (now, grace_floor.max(now));
                 }
                 LeaseStep::Expire => {
                     let end = |lease: &ModelLease| {
                         let own = lease.renewed_ms.max(floor) + lease.length_ms;
                         let lost = links.get(lease.link as usize).copied().flatten();
-                        grace_end(lost, floor).map_or(own, |grace| own.min(grace))
+                        grace_end(lost, grace_floor).map_or(own, |grace| own.min(grace))
                     };
                     let first = |lease: &ModelLease| {
                         lease.run_end.map_or(end(lease), |run| run.min(end(lease)))
@@ -261,7 +286,7 @@ proptest! {
                         .map(|lease| Expired {
                             token: Token(lease.token),
                             started: lease.started,
-                            restart: lease.restart,
+                            restart: lease.restart || lease.unsent,
                             timed_out: lease.run_end.is_some_and(|run| run <= end(lease)),
                         })
                         .collect();

@@ -402,6 +402,26 @@ impl<L: Log> Store<L> {
         self.leases.timing()
     }
 
+    /// These jobs wait at the publisher, for their links or for the disk; until they are sent, the
+    /// ends of their leases count nothing.
+    pub fn jobs_wait(&mut self, now: Now, jobs: impl IntoIterator<Item = (LinkId, Token)>) {
+        self.observe_time(now);
+        jobs.into_iter().for_each(|(link, token)| self.leases.waits(token, link));
+    }
+
+    /// These jobs waited, and are sent: their leases begin now.
+    pub fn jobs_sent(&mut self, now: Now, jobs: impl IntoIterator<Item = (LinkId, Token)>) {
+        let now = self.observe_time(now);
+        jobs.into_iter().for_each(|(link, token)| self.leases.sent(now.mono_ms, token, link));
+    }
+
+    /// The disk worked again after links were refused: workers have the restart window to resume
+    /// their leases.
+    pub fn hang_ended(&mut self, now: Now) {
+        let now = self.observe_time(now);
+        self.leases.hang_ended(now.mono_ms);
+    }
+
     /// Restarts every lease at its full length, and every lost link's grace, as after a pause.
     pub fn restart_leases(&mut self, now: Now) {
         let now = self.observe_time(now);
