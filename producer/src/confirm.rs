@@ -61,7 +61,7 @@ pub enum ConfirmError {
         /// Why the publisher did not answer.
         why: String,
     },
-    /// The publisher cannot confirm: it is of an older version and does not know the request, or
+    /// The publisher cannot confirm, now or later: it is of an older version and does not know the request, or
     /// cannot read its journal.
     #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
     Refused {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longshore_kinds::{CodecError, IntoJob, JobKind};
+use longshore_protocol::limits::WAIT_MS_MAX;
 use longshore_protocol::{Backoff, Due, FairKey, Idempotency, JobId, NewJob, TraceContext, Unique};
 
 use crate::ids::{new_id, to_job};
@@ -215,7 +216,8 @@ impl<J> Enqueue<'_, J> {
 impl<K: JobKind> Enqueue<'_, K> {
     /// Enqueues the job, and waits for the output of its handler: for at most `limit` from its
     /// receipt on, over restarts of its publisher and of its workers. The publisher retains the
-    /// result at least as long, unless the queue retains no ended jobs.
+    /// result as the queue retains ended jobs, or as long as the job's own `keep`, which is raised
+    /// to `limit`.
     ///
     /// Not cancel safe: dropping the future does not cancel the job, which may or may not have been
     /// enqueued. Set its [`id`](Enqueue::id) to find it again.
@@ -223,7 +225,7 @@ impl<K: JobKind> Enqueue<'_, K> {
         let (producer, retained) = (self.producer, milliseconds(limit) + RESULT_MARGIN_MS);
         let enqueue = self.keep_result().set(|job| {
             if let Some(keep_ms) = &mut job.options.keep_ms {
-                *keep_ms = retained.max(*keep_ms);
+                *keep_ms = retained.min(WAIT_MS_MAX).max(*keep_ms);
             }
         });
         let receipt = enqueue.await?;
@@ -246,7 +248,7 @@ impl<'p, J> IntoFuture for Enqueue<'p, J> {
 
 /// Rounded up: a timeout of a microsecond is not zero, which is no limit. At most 100 years and a
 /// bit, so that sums do not overflow and what is out of range is refused as such.
-fn milliseconds(length: Duration) -> u64 {
+pub(crate) fn milliseconds(length: Duration) -> u64 {
     let ms = length.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }

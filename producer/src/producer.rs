@@ -185,13 +185,16 @@ impl Producer {
     }
 
     /// Waits until every job of this producer, its clones and its pipelines has a receipt or an
-    /// error, including jobs enqueued meanwhile. Cancel safe.
+    /// error, including jobs enqueued meanwhile. A call whose future was not polled yet, or that
+    /// waits to be polled, has not begun with its next jobs. Cancel safe.
     pub async fn settled(&self) {
         loop {
             let batch_ended = self.handle.driver.batch_ended();
             tokio::pin!(batch_ended);
             batch_ended.as_mut().enable();
-            if self.handle.driver.step(|state, _| state.core.in_flight_jobs()) == 0 {
+            let driver = &self.handle.driver;
+            let in_flight = driver.step(|state, _| state.core.in_flight_jobs());
+            if in_flight == 0 && driver.waiting_calls() == 0 {
                 return;
             }
             batch_ended.await;

@@ -9,6 +9,7 @@ use longshore_protocol::{
 };
 
 use crate::core::validate;
+use crate::enqueue::milliseconds;
 use crate::ids::to_job;
 use crate::outcome::EnqueueError;
 
@@ -195,10 +196,6 @@ impl NewSchedule {
         entry.put_shared(job.payload.clone());
         Ok((schedule, entry.into_body()))
     }
-}
-
-fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn since_1970(at: SystemTime) -> u64 {

@@ -145,16 +145,7 @@ impl Workflow {
         });
         // That of a batch within, which another thread may have read, too.
         job.id = id;
-        if let Some(keys) = &job.keys
-            && (keys.idempotency.is_some()
-                || keys.unique.as_ref().is_some_and(|key| key.on_conflict != OnConflict::Refuse))
-        {
-            let path = &job.path;
-            parts.note(format!(
-                "a step of {path} has an idempotency key, or a unique key without \
-                 on_conflict = \"refuse\": another job might take its place in the workflow"
-            ));
-        }
+        parts.check(&job);
         job.options.keep_result = true;
         for &parent in after {
             job = job.after(parts.jobs[parent].id);
@@ -167,10 +158,7 @@ impl Workflow {
     fn call_back(&self, job: impl IntoJob, when: ParentEnd) -> &Workflow {
         let batch = self.id();
         let mut parts = self.parts.lock();
-        match job.into_job(new_id) {
-            Ok(job) => parts.callbacks.push(job.after_end(batch, when)),
-            Err(bad) => parts.note(bad.to_string()),
-        }
+        parts.call_back(job, batch, when);
         self
     }
 }
@@ -192,10 +180,7 @@ impl<'w, K: JobKind> Step<'w, K> {
     pub fn on_death(self, job: impl IntoJob) -> Step<'w, K> {
         let id = self.id();
         let mut parts = self.at.workflow.parts.lock();
-        match job.into_job(new_id) {
-            Ok(job) => parts.callbacks.push(job.after_end(id, ParentEnd::Death)),
-            Err(bad) => parts.note(bad.to_string()),
-        }
+        parts.call_back(job, id, ParentEnd::Death);
         drop(parts);
         self
     }
@@ -257,6 +242,31 @@ impl<'w, K: JobKind> FanOut<'w, K> {
 impl Parts {
     fn note(&mut self, mistake: String) {
         self.bad.get_or_insert(mistake);
+    }
+
+    /// Another job must not be taken for one of the workflow: it would never run.
+    fn check(&mut self, job: &NewJob) {
+        if let Some(keys) = &job.keys
+            && (keys.idempotency.is_some()
+                || keys.unique.as_ref().is_some_and(|key| key.on_conflict != OnConflict::Refuse))
+        {
+            let path = &job.path;
+            self.note(format!(
+                "a job of {path} has an idempotency key, or a unique key without \
+                 on_conflict = \"refuse\": another job might take its place in the workflow"
+            ));
+        }
+    }
+
+    /// Adds a job that runs after that one, and is no member of the workflow.
+    fn call_back(&mut self, job: impl IntoJob, after: JobId, when: ParentEnd) {
+        match job.into_job(new_id) {
+            Ok(job) => {
+                self.check(&job);
+                self.callbacks.push(job.after_end(after, when));
+            }
+            Err(bad) => self.note(bad.to_string()),
+        }
     }
 
     /// A batch in the workflow's queue, as its next job.

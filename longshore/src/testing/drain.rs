@@ -75,8 +75,8 @@ struct PendingJobs {
 impl TestSystem {
     /// Runs a worker until none of its jobs is ready, running, or due for another attempt at the
     /// clock's current time; then drains it. This includes jobs that its handlers enqueue into its
-    /// queues, but not jobs of paused queues. Jobs scheduled for later remain: move the clock, and
-    /// drain again with another worker.
+    /// queues, but not jobs of paused queues. Jobs scheduled for later remain, as do those that a
+    /// rate limit holds back: move the clock, and drain again with another worker.
     ///
     /// `run` is [`Subscription::run`] with the handler, or [`Subscription::run_blocking`]:
     ///
@@ -195,7 +195,10 @@ impl TestSystem {
         for stat in stats.answers.iter().flat_map(|at| &at.answer) {
             if patterns.iter().any(|pattern| pattern.matches(&stat.path)) {
                 let is_paused = !stat.paused_by.is_empty();
-                pending.ready += if is_paused { 0 } else { stat.counts.ready };
+                let opens_at = stat.limited_by.as_ref().and_then(|limit| limit.until);
+                let is_for_later = opens_at.is_some_and(|at| at > self.now_ms());
+                let waits = is_paused || is_for_later;
+                pending.ready += if waits { 0 } else { stat.counts.ready };
                 pending.running += stat.counts.running;
             }
         }

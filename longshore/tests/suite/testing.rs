@@ -9,8 +9,8 @@ use longshore::prelude::*;
 use longshore::testing::{ClockUnused, DrainError, TestClock, TestStartError, TestSystem};
 use longshore::{
     Backoff, CancelReason, DeathReason, Due, Durability, FeedFrom, FeedUpdate, Filter, Glob,
-    JobChange, JobEnd, JobState, NameError, OpenError, Publisher, PublisherOptions, QueuePatterns,
-    Receipt, RunError,
+    JobChange, JobEnd, JobLimit, JobRate, JobState, LimitScope, NameError, OpenError, Publisher,
+    PublisherOptions, QueuePatterns, Receipt, RunError,
 };
 use tokio::sync::mpsc;
 
@@ -261,6 +261,24 @@ async fn run_timeout_ends_an_attempt_before_its_lease() -> anyhow::Result<()> {
     system.advance(SECOND).await?;
     let info = system.queues().job(receipt.job).await?.job;
     assert_eq!((info.state, info.death), (JobState::Dead, Some(DeathReason::TimedOut)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_drain_leaves_jobs_that_a_rate_limit_holds_back() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let rate = Some(JobRate { units: 1, per_ms: 1_000, burst: 1 });
+    let (name, pattern, scope) = ("slow".to_owned(), Glob::new("/api")?, LimitScope::Queue);
+    let limit = JobLimit { name, pattern, scope, concurrency: None, rate };
+    system.queues().set_limit(limit).await?;
+    for payload in ["1", "2", "3"] {
+        enqueue(&system, job("/api", payload)).await?;
+    }
+    for _ in 0..3 {
+        assert_eq!(completed(&system).await?, 1);
+        assert_eq!(completed(&system).await?, 0, "not before the clock is moved");
+        system.advance(SECOND).await?;
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use longshore::Path;
 use longshore::prelude::*;
 use longshore::protocol::messages::work::BlockedBy;
 use longshore::testing::TestSystem;
@@ -224,6 +225,26 @@ async fn steps_of_two_workflows_are_refused() -> anyhow::Result<()> {
     one.step(Probe { movie: 1 }).then(Captions).and(concat).then(Publish);
     let refused = one.enqueue(&system.producer()).await;
     assert!(refused.is_err_and(|why| why.to_string().contains("two workflows")));
+    system.stop().await;
+    Ok(())
+}
+
+/// The second workflow's callback would be taken for the first one's, and never run.
+#[tokio::test(flavor = "multi_thread")]
+async fn callbacks_that_may_be_other_jobs_are_refused() -> anyhow::Result<()> {
+    let system = TestSystem::start().await?;
+    let cleanup = || new_job(Path::new("/movies").expect("a path"), "x").idempotency_key("cleanup");
+    let flows: [fn(&Workflow, NewJob); 3] = [
+        |flow, job| _ = flow.on_end(job),
+        |flow, job| _ = flow.on_first_death(job),
+        |flow, job| _ = flow.step(Probe { movie: 1 }).on_death(job),
+    ];
+    for add in flows {
+        let movie = Workflow::new("/movies".parse()?, "movie 7");
+        add(&movie, cleanup());
+        let refused = movie.enqueue(&system.producer()).await;
+        assert!(refused.is_err_and(|why| why.to_string().contains("might take its place")));
+    }
     system.stop().await;
     Ok(())
 }

@@ -11,7 +11,7 @@ use longshore_resolver::Publication;
 pub(crate) struct Home {
     pub(crate) publisher: PublisherId,
     /// It was declared; otherwise it is the path's only publisher.
-    pub(super) is_declared: bool,
+    pub(crate) is_declared: bool,
 }
 
 /// Why none of a path's publishers is its home.

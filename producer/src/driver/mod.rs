@@ -4,6 +4,7 @@
 
 mod links;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
@@ -77,12 +78,30 @@ pub(crate) struct DriverState {
     wakes_at: Time,
 }
 
+/// A call that waits for a route or for room with its jobs.
+struct WaitingCall<'a>(&'a Driver);
+
+impl WaitingCall<'_> {
+    fn begin(driver: &Driver) -> WaitingCall<'_> {
+        driver.waiting_calls.fetch_add(1, Ordering::SeqCst);
+        WaitingCall(driver)
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.0.waiting_calls.fetch_sub(1, Ordering::SeqCst);
+        self.0.batch_ended.notify_waiters();
+    }
+}
+
 pub(crate) struct Driver {
     state: Mutex<DriverState>,
     timer_moved: Notify,
     routes_changed: Notify,
     /// Notified when a batch has finished.
     batch_ended: Notify,
+    waiting_calls: AtomicUsize,
     started: Instant,
     /// Of its tasks: callers may be on others, which may end before it.
     runtime: tokio::runtime::Handle,
@@ -111,6 +130,7 @@ impl Driver {
             timer_moved: Notify::new(),
             routes_changed: Notify::new(),
             batch_ended: Notify::new(),
+            waiting_calls: AtomicUsize::new(0),
             started: Instant::now(),
             runtime: tokio::runtime::Handle::current(),
             directory,
@@ -221,6 +241,7 @@ impl Driver {
     ) -> Result<R, EnqueueError> {
         let deadline = self.started + since + self.options.answer_timeout;
         let (mut why, mut is_away): (Arc<str>, bool) = ("".into(), false);
+        let mut waits = None;
         loop {
             let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
             tokio::pin!(room, routes);
@@ -248,6 +269,7 @@ impl Driver {
                     (lookup, None)
                 })),
             };
+            waits.get_or_insert_with(|| WaitingCall::begin(self));
             let in_time = match routed {
                 None => {
                     (why, is_away) = ("the in-flight limit is reached".into(), false);
@@ -274,7 +296,12 @@ impl Driver {
         }
     }
 
-    /// Notified when the next batch finishes.
+    /// Calls with jobs that wait for a route or for room.
+    pub(crate) fn waiting_calls(&self) -> usize {
+        self.waiting_calls.load(Ordering::SeqCst)
+    }
+
+    /// Notified when the next batch finishes, or the next call has its jobs in one.
     pub(crate) fn batch_ended(&self) -> tokio::sync::futures::Notified<'_> {
         self.batch_ended.notified()
     }

@@ -97,6 +97,11 @@ pub(super) struct Requester {
     cache: tokio::sync::Mutex<PublisherCache>,
 }
 
+/// Whether the same request may succeed later.
+fn is_temporary(why: RequestError) -> bool {
+    matches!(why, RequestError::TooMany | RequestError::NoSpace)
+}
+
 impl Requester {
     pub(super) fn new(directory: Directory, options: QueuesBuilder) -> Requester {
         let (links, cache) = (Mutex::default(), tokio::sync::Mutex::default());
@@ -125,7 +130,10 @@ impl Requester {
         let mut backoff = RetryBackoff::default();
         let mut lost = false;
         loop {
-            let failure = match slot.link(publisher, &self.options).await {
+            let linked = timeout_at(deadline, slot.link(publisher, &self.options)).await;
+            let linked = linked
+                .unwrap_or_else(|_| Err(RequestFailure::TimedOut(self.options.request_timeout)));
+            let failure = match linked {
                 Ok(link) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     match link.request(request, left).await {
@@ -180,9 +188,7 @@ impl Requester {
                 Ok(None) => *away = Some("the resolver does not know it at present".into()),
                 Ok(Some(publisher)) => match self.request_once(&publisher, question, away).await {
                     Ok(answer) => return Ok((publisher, answer)),
-                    Err(RequestFailure::Refused(why)) if why != RequestError::TooMany => {
-                        return Err(why);
-                    }
+                    Err(RequestFailure::Refused(why)) if !is_temporary(why) => return Err(why),
                     Err(failure) => {
                         if !matches!(failure, RequestFailure::Unreachable(_)) {
                             backoff.reset_if_lasted(began);

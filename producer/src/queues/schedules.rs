@@ -115,11 +115,18 @@ impl Queues {
         if !schedule.is_valid() {
             return Err(ScheduleError::OutOfLimits);
         }
-        let publisher = self.home_of_schedule(&schedule.path).await?;
+        let (publisher, is_declared) = self.home_of_schedule(&schedule.path).await?;
         let known = self.schedule(&schedule.name).await?;
         let elsewhere = known.answers.into_iter().find(|known| known.publisher.id != publisher.id);
         if let Some(PublisherAnswer { publisher, answer }) = elsewhere {
             return Err(ScheduleError::Elsewhere { publisher, path: answer.schedule.path });
+        }
+        // Without a declaration a publisher that is away may have been the path's only one.
+        if let Some(MissingPublisher { publisher, why }) = known.missing.into_iter().next()
+            && !is_declared
+        {
+            let why = format!("{why}; it may have a schedule of that name, so declare the home");
+            return Err(ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why })));
         }
         let request = Request::PutSchedule { schedule, entry };
         let answer = self.request_of(&publisher, request, schedule_set).await?;
@@ -141,7 +148,7 @@ impl Queues {
         if !schedule.is_valid() {
             return Err(ScheduleError::OutOfLimits);
         }
-        let publisher = self.home_of_schedule(&schedule.path).await?;
+        let (publisher, _) = self.home_of_schedule(&schedule.path).await?;
         let request = Request::PreviewSchedule { schedule, created_at: None, after: None, count };
         self.occurrences(&publisher, request).await
     }
@@ -298,17 +305,24 @@ impl Queues {
         }
     }
 
-    /// The publisher at which a schedule of the path lives.
-    async fn home_of_schedule(&self, path: &Path) -> Result<PublisherInfo, ScheduleError> {
+    /// The publisher at which a schedule of the path lives, and whether it is declared.
+    async fn home_of_schedule(&self, path: &Path) -> Result<(PublisherInfo, bool), ScheduleError> {
         // Names the client, as every request does, and waits for a replica.
         self.requester.publishers(&everything()).await?;
         let answer = self.resolve_schedule(path).await;
-        let (set, fallback) = match answer {
-            Some(PathAnswer::Publishers { set, fallback, .. }) => (set, fallback),
+        let (set, by_default, fallback) = match answer {
+            Some(PathAnswer::Publishers { set, by_default, fallback }) => {
+                (set, by_default, fallback)
+            }
             _ => return Err(ScheduleError::NoPublisher(path.clone())),
         };
         let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
-        let publishers: Vec<&Publication> = set.iter().filter(is_queue).collect();
+        let mut publishers: Vec<&Publication> = set.iter().filter(is_queue).collect();
+        if publishers.is_empty() && by_default {
+            // As for jobs: the nearest default is for values. Its publisher may have one for queues
+            // further up, and decides.
+            publishers = set.iter().collect();
+        }
         let fallback: Vec<&Publication> =
             fallback.iter().flat_map(|set| set.iter()).filter(is_queue).collect();
         if publishers.is_empty() {
@@ -321,8 +335,9 @@ impl Queues {
             Homeless::Disagree(why) => ScheduleError::HomesDisagree { path: path.clone(), why },
         })?;
         let all = publishers.into_iter().chain(fallback);
-        let home = all.map(|one| &one.publisher).find(|one| one.id == home.publisher);
-        home.cloned().ok_or(ScheduleError::NoPublisher(path))
+        let publisher = all.map(|one| &one.publisher).find(|one| one.id == home.publisher);
+        let publisher = publisher.cloned().ok_or(ScheduleError::NoPublisher(path))?;
+        Ok((publisher, home.is_declared))
     }
 }
 

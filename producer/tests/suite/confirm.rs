@@ -97,6 +97,7 @@ async fn confirming_is_retried_until_it_is_answered() {
         RequestBehavior::Break,
         RequestBehavior::DoAndBreak,
         RequestBehavior::TooMany,
+        RequestBehavior::NoSpace,
     ]);
     let producer = to(&[&publisher], 20_000);
     assert_eq!(producer.confirm(&receipt(&publisher, id(1))).await, Ok(()));

@@ -49,6 +49,8 @@ pub enum RequestBehavior {
     Break,
     /// Refuses it: too many requests are open.
     TooMany,
+    /// Refuses it: the disk is full.
+    NoSpace,
 }
 
 type Answerer = Box<dyn Fn(Request) -> Option<Result<Answer, RequestError>> + Send>;
@@ -303,6 +305,7 @@ impl Disk {
         match behavior {
             RequestBehavior::Break => return None,
             RequestBehavior::TooMany => return Some(Some(Err(RequestError::TooMany))),
+            RequestBehavior::NoSpace => return Some(Some(Err(RequestError::NoSpace))),
             RequestBehavior::Answer | RequestBehavior::DoAndBreak => {}
         }
         self.requests.push(request.clone());
