@@ -125,7 +125,8 @@ fn bytes_of<'a>(name: &GeneralName<'a>, kind: NameKind) -> Option<&'a [u8]> {
 }
 
 fn checked(name: &[u8], kind: NameKind) -> Result<Identity, CertificateError> {
-    if name.is_empty() {
+    // A DNS name may end with a dot, which is no part of it.
+    if name.is_empty() || kind == NameKind::Dns && name == b"." {
         return Err(CertificateError::Empty(kind));
     }
     if name.len() > IDENTITY_BYTES_MAX {

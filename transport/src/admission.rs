@@ -38,6 +38,7 @@ use crate::negotiation::{self, OfferedTerms, Refused, ServerInfo};
 use crate::options::ListenerOptions;
 use crate::slots::{ReservedSlots, Slot, SlotTable};
 use crate::socket::{self, Connection, open_options};
+use crate::unix_socket::unmapped_user;
 
 /// The longest wait for a refused dialler to read the reason.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
@@ -294,7 +295,8 @@ impl Admission {
             certificate: connection.peer_certificate.as_deref(),
             credential: &handshake.credential.0,
             is_private: self.options.tls.is_some() || connection.user.is_some(),
-            user: connection.user,
+            // One number for all users who have none here is no name.
+            user: connection.user.filter(|&user| user != unmapped_user()),
         };
         let admitted = self.authorization.admit(&shown, address.ip(), handshake.session);
         let (client, registration) = admitted.map_err(|why| {

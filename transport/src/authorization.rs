@@ -20,6 +20,8 @@ use crate::log_limit::LogLimit;
 use crate::queue::Shared;
 use crate::quota::{ClientRate, Holder, OverQuota, Usages};
 
+/// Links that are checked before others may begin and end.
+const CHECKED_AT_ONCE: usize = 64;
 /// The longest wait for the end of a certificate or token: the wall clock may be set meanwhile.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Log lines about links that were cut, in [`LOG_PERIOD`].
@@ -151,7 +153,7 @@ impl Authorization {
         let history = self.history.lock().take();
         let mut history = history.unwrap_or_else(|| self.control.history());
         // Rules may have changed since the first client was admitted.
-        self.check_all(now_unix_ms());
+        self.check_all(now_unix_ms()).await;
         loop {
             let next_end = self.check_ended(now_unix_ms());
             let at_end = async {
@@ -161,7 +163,7 @@ impl Authorization {
                 }
             };
             tokio::select! {
-                () = changes.changed() => self.check_all(now_unix_ms()),
+                () = changes.changed() => self.check_all(now_unix_ms()).await,
                 change = history.next() => {
                     match change {
                         Ok(change) => self.audit.rules_changed(&self.server, &change),
@@ -177,22 +179,27 @@ impl Authorization {
         }
     }
 
-    /// Checks every link.
-    fn check_all(&self, now_unix_ms: u64) {
-        let mut links = self.links.lock();
-        let numbers: Vec<u64> = links.open.keys().copied().collect();
+    /// Checks every link: some at a time, as the rights of each client may take up to a millisecond
+    /// after a change of the policy, and links begin and end meanwhile.
+    async fn check_all(&self, now_unix_ms: u64) {
+        let numbers: Vec<u64> = self.links.lock().open.keys().copied().collect();
         let mut changes = RightsChanges::default();
-        let check = |number| links.check(number, &self.control, &mut changes, now_unix_ms);
-        let cut: Vec<_> = numbers.into_iter().filter_map(check).collect();
+        for some in numbers.chunks(CHECKED_AT_ONCE) {
+            let cut: Vec<_> = {
+                let mut links = self.links.lock();
+                let check = |&number| links.check(number, &self.control, &mut changes, now_unix_ms);
+                some.iter().filter_map(check).collect()
+            };
+            self.cut(cut);
+            tokio::task::yield_now().await;
+        }
         let quota = |holder: &Holder| -> Quota {
             match holder {
                 Holder::Identity(identity, _) => self.control.quota(Some(identity.as_ref())),
                 Holder::Address(_) => self.control.quota(None),
             }
         };
-        links.usages.set_all(quota, Instant::now());
-        drop(links);
-        self.cut(cut);
+        self.links.lock().usages.set_all(quota, Instant::now());
     }
 
     /// Checks the links whose certificate or token has ended; returns the time until the next ends.
@@ -306,14 +313,14 @@ enum RightsChange {
 /// Changes of rights that were found: thousands of links may share one identity, and comparing the
 /// rights of one takes up to a millisecond. By the addresses of rights, which are kept.
 #[derive(Debug, Default)]
-struct RightsChanges(HashMap<[*const Rights; 2], ([Arc<Rights>; 2], RightsChange)>);
+struct RightsChanges(HashMap<[usize; 2], ([Arc<Rights>; 2], RightsChange)>);
 
 impl RightsChanges {
     fn between(&mut self, before: &Arc<Rights>, now: &Arc<Rights>) -> RightsChange {
         if Arc::ptr_eq(before, now) {
             return RightsChange::Same;
         }
-        let key = [Arc::as_ptr(before), Arc::as_ptr(now)];
+        let key = [Arc::as_ptr(before).addr(), Arc::as_ptr(now).addr()];
         let (_, change) = self.0.entry(key).or_insert_with(|| {
             let change = match now.keep(before) {
                 false => RightsChange::Less,

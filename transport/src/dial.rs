@@ -151,10 +151,11 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether the server refuses this client, at each address that was tried: another try changes
-    /// nothing.
+    /// Whether the server refuses this client, or a client without TLS, at each address that was
+    /// tried: another try changes nothing.
     pub fn refuses_client(&self) -> bool {
         match self {
+            DialError::NeedsTls { .. } => true,
             DialError::Refused { code, .. } => is_of_client(*code),
             DialError::AllAddressesFailed(failures) => {
                 failures.iter().all(|(_, error)| error.refuses_client())

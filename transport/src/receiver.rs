@@ -17,6 +17,9 @@ use crate::queue::Shared;
 use crate::quota::LinkRate;
 use crate::socket::{ReadSide, has_unread};
 
+/// Heartbeats that cost as much of the runtime's budget of a task as one read.
+const HEARTBEATS_PER_UNIT: u32 = 64;
+
 /// Returns the other side's frames. Once it and all senders are dropped the link closes.
 ///
 /// It reads the socket in its caller's task. While no caller runs [`recv`](LinkReceiver::recv), the
@@ -43,6 +46,7 @@ impl LinkReceiver {
     /// read while the budget has no room for its next frame, or its client is over its quota; it
     /// ends if less than 64 KiB of a partial frame arrive in 10 s.
     pub async fn recv(&mut self) -> Result<Bytes, LinkEnd> {
+        let mut heartbeats = 0u32;
         loop {
             let shared = &self.guard.shared;
             if let Some(end) = shared.ended() {
@@ -76,6 +80,11 @@ impl LinkReceiver {
                         rate.read_frame(0);
                     }
                     shared.heartbeat_arrived();
+                    heartbeats += 1;
+                    // A read brings thousands of them, and the runtime counts reads alone.
+                    if heartbeats.is_multiple_of(HEARTBEATS_PER_UNIT) {
+                        tokio::task::coop::consume_budget().await;
+                    }
                     continue;
                 }
                 Ok(Next::Charge(length)) => {

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
 
 use longshore_protocol::SocketPath;
@@ -94,6 +95,16 @@ impl UnixSocket {
         let user = stream.peer_cred()?.uid();
         Poll::Ready(as_tcp(stream).map(|stream| (stream, user)))
     }
+}
+
+/// The number that the kernel gives to every user without one in this process's user namespace, as
+/// to those of the host of a container.
+pub(crate) fn unmapped_user() -> u32 {
+    static NUMBER: OnceLock<u32> = OnceLock::new();
+    *NUMBER.get_or_init(|| {
+        let set = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+        set.and_then(|number| number.trim().parse().ok()).unwrap_or(65_534)
+    })
 }
 
 /// Connects to the socket at `path`.

@@ -78,6 +78,9 @@ pub enum PolicyFault {
     /// An id that is not a publisher's.
     #[error("{0:?} is not a publisher's id; `longshore publisher status` shows it")]
     Publisher(String),
+    /// A publisher's id, twice.
+    #[error("{0} stands there twice, maybe in upper and lower case; list all its names once")]
+    PublisherTwice(PublisherId),
     /// A quota without a limit.
     #[error(
         "a quota has at least one of `links`, `handshakes`, `bytes`, `messages`, \
@@ -303,7 +306,9 @@ impl Reader<'_> {
                 .parse()
                 .map_err(|_| self.at(id, PolicyFault::Publisher(id.get_ref().clone())))?;
             let subjects = self.each(names, Reader::subjects)?;
-            bound.insert(publisher, subjects);
+            if bound.insert(publisher, subjects).is_some() {
+                return Err(self.at(id, PolicyFault::PublisherTwice(publisher)));
+            }
         }
         Ok(Publishers(bound))
     }

@@ -224,7 +224,7 @@ fn each_fault_has_its_line() {
     let cn = "\"cn:a\"";
     type Case<'a> = (String, usize, fn(&PolicyFault) -> bool);
     let quota = |limit: &str| format!("\n[[quota]]\nwho = [\"cn:a\"]\n{limit}");
-    let cases: [Case<'_>; 31] = [
+    let cases: [Case<'_>; 32] = [
         (quota(""), 2, |f| matches!(f, PolicyFault::NoLimit)),
         (quota("bytes = 16_383"), 2, |f| matches!(f, PolicyFault::TooFewBytes(16_383))),
         (quota("waiting_jobs = 9"), 2, |f| matches!(f, PolicyFault::QueuesWithoutPaths)),
@@ -259,6 +259,14 @@ fn each_fault_has_its_line() {
         (String::from("\n[publishers]\nx = [\"cn:a\"]"), 3, |f| {
             matches!(f, PolicyFault::Publisher(_))
         }),
+        (
+            format!(
+                "[publishers]\n\"{0}\" = [\"cn:a\"]\n\"{1}\" = [\"cn:b\"]",
+                "0198f2a4-5b7a-7c3d-8e4f-a1b2c3d4e5f6", "0198F2A4-5b7a-7c3d-8e4f-a1b2c3d4e5f6"
+            ),
+            2,
+            |f| matches!(f, PolicyFault::PublisherTwice(_)),
+        ),
         (String::from("\n\n[[allow]]\nwhom = []"), 4, |f| matches!(f, PolicyFault::Toml(_))),
         (String::from("a = [\n"), 1, |f| matches!(f, PolicyFault::Toml(_))),
     ];

@@ -15,7 +15,7 @@ pub const SECRET_RANDOM_BYTES: usize = 32;
 pub const SECRET_TEXT_BYTES: usize = PREFIX.len() + 43;
 
 /// How each secret begins: people and scanners of repositories recognise it.
-const PREFIX: &[u8] = b"lst_";
+pub(super) const PREFIX: &str = "lst_";
 
 /// The secret of a token: `lst_` and 43 characters, its random bytes in base64url without padding.
 /// The memory is overwritten when it is dropped; `Debug` does not show it.
@@ -33,7 +33,7 @@ impl Secret {
     pub fn from_random(bytes: &mut [u8; SECRET_RANDOM_BYTES]) -> Secret {
         let mut text = Zeroizing::new([0; SECRET_TEXT_BYTES]);
         let (prefix, encoded) = text.split_at_mut(PREFIX.len());
-        prefix.copy_from_slice(PREFIX);
+        prefix.copy_from_slice(PREFIX.as_bytes());
         BASE64URL_NOPAD.encode_mut(bytes, encoded);
         bytes.zeroize();
         Secret(text)
@@ -44,7 +44,7 @@ impl Secret {
     pub fn parse(text: &[u8]) -> Result<Secret, NotASecret> {
         let text =
             Zeroizing::new(<[u8; SECRET_TEXT_BYTES]>::try_from(text).map_err(|_| NotASecret)?);
-        let encoded = text.strip_prefix(PREFIX).ok_or(NotASecret)?;
+        let encoded = text.strip_prefix(PREFIX.as_bytes()).ok_or(NotASecret)?;
         let mut bytes = Zeroizing::new([0; SECRET_RANDOM_BYTES]);
         BASE64URL_NOPAD.decode_mut(encoded, bytes.as_mut()).map_err(|_| NotASecret)?;
         Ok(Secret(text))

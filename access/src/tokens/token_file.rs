@@ -14,7 +14,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::Tokens;
-use super::secret::{NotAHash, SecretHash};
+use super::secret::{NotAHash, PREFIX, SecretHash};
 use super::timestamp::Timestamp;
 
 /// The longest token file, in bytes. As many tokens as it may have fit, with names of any length.
@@ -133,7 +133,12 @@ pub(super) fn parse(text: &str) -> Result<Tokens, TokenFileError> {
     }
     let TokenFile { token: entries } = toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
-        at(offset, TokenFault::Toml(error.message().to_owned()))
+        // It may repeat a value, and a secret may stand where none belongs.
+        let message = match error.message() {
+            message if message.contains(PREFIX) => "a value is not what belongs there",
+            message => message,
+        };
+        at(offset, TokenFault::Toml(message.to_owned()))
     })?;
     let mut tokens = Tokens::default();
     for Entry { name, hash, created, expires } in entries {
@@ -250,6 +255,7 @@ expires = 2027-02-23T01:40:00Z
             (with("\"a\"", "\"\""), "line 2: \"\" is not a token's name: use 1 to 64 letters"),
             (with("\"a\"", "\"a b\""), "line 2: \"a b\" is not a token's name"),
             (with("\"a\"", "\"ä\""), "line 2: \"ä\" is not a token's name"),
+            ("token = \"lst_abc\"\n".to_owned(), "line 1: a value is not what belongs there"),
             (with(HASH, "lst_abc"), "line 3: hash of token a: not a hash, which is sha256: and 64"),
             (with("2026-11-25T01:40:00Z", "\"lst_abc\""), "line 4: created of token a: write a"),
             (

@@ -123,7 +123,8 @@ async fn tls_on_one_side_only_is_reported_as_such() {
     let pem = Pem::new();
     let with = listener(pem.listening(None)).await;
     let error = soon(dial(with.local_address(), &handshake(), &dialling())).await.unwrap_err();
-    assert!(matches!(error, DialError::NeedsTls { .. }) && error.concerns_identity(), "{error}");
+    assert!(matches!(error, DialError::NeedsTls { .. }), "{error}");
+    assert!(error.concerns_identity() && error.refuses_client());
 
     let without = listener(listening()).await;
     let options = pem.dialling(None, None);
