@@ -53,6 +53,9 @@ const EVENTS_PER_ROUND: usize = 128;
 const TIMER_DELAY_MAX: Duration = Duration::from_millis(50);
 /// Events that were held back for longer are a pause: every lease gets its full length again.
 const FULL_PAUSE: Duration = Duration::from_millis(PAUSE_MS);
+/// The longest sleep before a timer: the runtime's clock stands still while the machine sleeps, and
+/// the publisher's does not.
+const TIMER_WAIT_MAX: Duration = Duration::from_secs(1);
 /// How long a stop waits for the last commit.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 
@@ -240,7 +243,10 @@ impl Owner {
         if self.expire_quiet_requests(at) || self.feeds.next(at).is_some_and(|due| due <= at) {
             self.send()?;
         }
-        let next = next.map(|ms| at + Duration::from_millis(ms.saturating_sub(now.mono_ms)));
+        let next = next.map(|ms| {
+            let wait = Duration::from_millis(ms.saturating_sub(now.mono_ms));
+            at + wait.min(TIMER_WAIT_MAX)
+        });
         let feeds = self.feeds.next(at);
         let deaths =
             self.operator_log.deaths(at, self.store.appended(), self.store.state().deaths());

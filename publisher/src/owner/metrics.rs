@@ -1,5 +1,6 @@
 //! The publisher's metrics, for subscribers.
 
+use longshore_protocol::messages::work::Answer;
 use longshore_queue::Now;
 
 use super::Owner;
@@ -38,7 +39,7 @@ impl Owner {
         };
         let samples = request.metrics.iter().map(sample).collect();
         let number = self.metrics.waiting.push(samples, request.answer);
-        self.store.answer_when_durable(now, METRICS_LINK, number);
+        self.store.answer_when_durable(now, METRICS_LINK, number, Answer::Done);
     }
 
     /// The state that these samples show is durable.

@@ -105,7 +105,7 @@ impl Owner {
             }
             Request::RunSchedule { .. } if self.store.state().is_draining() => {
                 let outcome = RunOutcome::Refused(Refusal::QueueClosed);
-                self.answer(link, id, Ok(Answer::ScheduleRun(outcome)));
+                self.answer_when_durable(now, (link, id), Answer::ScheduleRun(outcome));
                 return Ok(());
             }
             Request::RunSchedule { name } => {
@@ -223,6 +223,19 @@ impl Owner {
 
     pub(super) fn answer(&mut self, link: LinkId, id: u64, answer: Result<Answer, RequestError>) {
         self.router.send(link, &FromPublisher::Answer { id, answer });
+    }
+
+    /// Answers with what was read from the state, once that is durable.
+    pub(super) fn answer_when_durable(
+        &mut self,
+        now: Now,
+        (link, id): (LinkId, u64),
+        answer: Answer,
+    ) {
+        match self.router.begin_request(link) {
+            true => self.store.answer_when_durable(now, link, id, answer),
+            false => self.answer(link, id, Err(RequestError::TooMany)),
+        }
     }
 
     /// The state that a query reads is durable; its cold parts are still to be read.

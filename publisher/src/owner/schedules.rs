@@ -74,7 +74,8 @@ impl Owner {
         let next = match checked {
             Ok(next) => next,
             Err(outcome) => {
-                self.answer(link, request, Ok(Answer::ScheduleSet(outcome)));
+                // Another version may be on its way to the disk.
+                self.answer_when_durable(now, (link, request), Answer::ScheduleSet(outcome));
                 return Ok(());
             }
         };

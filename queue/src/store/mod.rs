@@ -330,11 +330,11 @@ impl<L: Log> Store<L> {
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
-    /// Answers [`Answer::Done`] to that link and request once everything submitted is durable: then
-    /// the caller may report what it read from the state.
-    pub fn answer_when_durable(&mut self, now: Now, link: LinkId, id: u64) {
+    /// Answers that link and request once everything submitted is durable: with what the caller has
+    /// read from the state, or so that it may report that then.
+    pub fn answer_when_durable(&mut self, now: Now, link: LinkId, id: u64, answer: Answer) {
         let now = self.observe_time(now);
-        self.pending.answered.push((link, id, PendingAnswer::Ready(Answer::Done)));
+        self.pending.answered.push((link, id, PendingAnswer::Ready(answer)));
         self.pending.mark_boundary(self.log.appended(), now.mono_ms, self.state.totals());
     }
 
