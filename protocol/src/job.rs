@@ -10,12 +10,13 @@
 
 use bytes::Bytes;
 
+use crate::after::Parent;
 use crate::codec::{Decode, Encode, Reader, WireError, check_limit};
 use crate::fields::{fields, put_masked, read_masked};
 use crate::frame::FrameWriter;
 use crate::id::JobId;
 use crate::idempotency::Idempotency;
-use crate::keys::JobKeys;
+use crate::keys::{JobKeys, parents_of_keys};
 use crate::limits::{
     ERROR_BYTES_MAX, HEADERS_BYTES_MAX, HEADERS_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX,
     RUN_AT_MS_MAX, WAIT_MS_MAX,
@@ -450,6 +451,28 @@ impl Entry {
 
     /// Reads an entry from bytes that contain nothing else.
     pub fn read(bytes: Bytes) -> Result<Entry, WireError> {
+        let mut keys = None;
+        let entry = Entry::read_with(bytes, |r| {
+            keys = Some(Box::new(JobKeys::decode(r)?));
+            Ok(())
+        })?;
+        Ok(Entry { keys, ..entry })
+    }
+
+    /// The same without its keys, but with its parents: what a worker needs.
+    pub fn read_for_worker(bytes: Bytes) -> Result<(Entry, Vec<Parent>), WireError> {
+        let mut parents = Vec::new();
+        let entry = Entry::read_with(bytes, |r| {
+            parents = parents_of_keys(r)?;
+            Ok(())
+        })?;
+        Ok((entry, parents))
+    }
+
+    fn read_with(
+        bytes: Bytes,
+        read_keys: impl FnOnce(&mut Reader) -> Result<(), WireError>,
+    ) -> Result<Entry, WireError> {
         let mut r = Reader::new(bytes);
         let (id, flags, crc) = read_start(&mut r)?;
         let options = if flags & HAS_OPTIONS != 0 {
@@ -459,8 +482,10 @@ impl Entry {
         };
         let headers =
             if flags & HAS_HEADERS != 0 { Headers::decode(&mut r)? } else { Headers::default() };
-        let keys = read_keys(&mut r, flags)?;
-        Ok(Entry { id, options, headers, keys, payload: r.take_rest(), crc })
+        if flags & HAS_KEYS != 0 {
+            read_keys(&mut r)?;
+        }
+        Ok(Entry { id, options, headers, keys: None, payload: r.take_rest(), crc })
     }
 
     /// True if the payload matches the checksum of its producer.

@@ -50,7 +50,13 @@ pub struct FairKey {
 impl JobKeys {
     /// True if nothing is set.
     pub fn is_empty(&self) -> bool {
-        *self == JobKeys::default()
+        let JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of } =
+            self;
+        let (has_key, has_relative) = (
+            order.is_some() || unique.is_some() || fair.is_some() || limit.is_some(),
+            !after.is_empty() || batch.is_some() || member_of.is_some(),
+        );
+        !has_key && !has_relative && idempotency.is_none() && cost.is_none()
     }
 }
 
@@ -127,10 +133,34 @@ impl Decode for JobKeys {
             8 => member_of: JobId::decode,
         }
         let after = after.unwrap_or_default();
-        let keys =
-            JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of };
-        if keys.is_empty() { Err(empty) } else { Ok(keys) }
+        // A list of parents is never empty.
+        if mask == 0 {
+            return Err(empty);
+        }
+        Ok(JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of })
     }
+}
+
+/// Reads the parents of a job from its keys. The others are checked and not copied: a worker needs
+/// none of them.
+pub(crate) fn parents_of_keys(r: &mut Reader) -> Result<Vec<Parent>, WireError> {
+    let empty = r.invalid("keys without a key");
+    read_masked! {
+        r, mask, "key of a job that this version does not know",
+        0 => _idempotency: Idempotency::decode,
+        1 => _order: |r| key_text(r, "order key").map(drop),
+        2 => _unique: Unique::decode,
+        3 => _fair: |r: &mut Reader| {
+            key_text(r, "fair key")?;
+            fair_weight(r)
+        },
+        4 => _limit: |r| key_text(r, "limit key").map(drop),
+        5 => _cost: cost,
+        6 => after: parents,
+        7 => _batch: NewBatch::decode,
+        8 => _member_of: JobId::decode,
+    }
+    if mask == 0 { Err(empty) } else { Ok(after.unwrap_or_default()) }
 }
 
 impl Encode for FairKey {
@@ -142,10 +172,13 @@ impl Encode for FairKey {
 
 impl Decode for FairKey {
     fn decode(r: &mut Reader) -> Result<FairKey, WireError> {
-        let key = key(r, "fair key")?;
-        let is_valid = |weight: &u16| (1..=FAIR_WEIGHT_MAX).contains(weight);
-        Ok(FairKey { key, weight: r.valid("weight of a fair key outside 1 to 1,000", is_valid)? })
+        Ok(FairKey { key: key(r, "fair key")?, weight: fair_weight(r)? })
     }
+}
+
+fn fair_weight(r: &mut Reader) -> Result<u16, WireError> {
+    let is_valid = |weight: &u16| (1..=FAIR_WEIGHT_MAX).contains(weight);
+    r.valid("weight of a fair key outside 1 to 1,000", is_valid)
 }
 
 fn cost(r: &mut Reader) -> Result<u16, WireError> {
@@ -155,7 +188,11 @@ fn cost(r: &mut Reader) -> Result<u16, WireError> {
 
 /// Reads a key of 1 to 80 bytes.
 pub(crate) fn key(r: &mut Reader, what: &'static str) -> Result<String, WireError> {
+    key_text(r, what).map(str::to_owned)
+}
+
+fn key_text<'a>(r: &'a mut Reader, what: &'static str) -> Result<&'a str, WireError> {
     let empty = r.invalid("empty key");
-    let key = r.string(what, KEY_BYTES_MAX)?;
+    let key = r.text(what, KEY_BYTES_MAX)?;
     if key.is_empty() { Err(empty) } else { Ok(key) }
 }

@@ -127,7 +127,13 @@ pub fn fuzz_from_replica(data: &[u8]) {
 pub fn fuzz_entry(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
     let head = EntryHead::read(&mut Reader::new(bytes.clone()), data.len());
-    match (Entry::read(bytes), head) {
+    let whole = Entry::read(bytes.clone());
+    let of_worker = whole.clone().map(|mut entry| {
+        let keys = entry.keys.take();
+        (entry, keys.map_or(Vec::new(), |keys| keys.after))
+    });
+    assert_eq!(Entry::read_for_worker(bytes), of_worker);
+    match (whole, head) {
         (Ok(entry), Ok(head)) => {
             assert_eq!((entry.id, entry.crc), (head.id, head.crc));
             assert_eq!(entry.payload.len(), head.payload_len);

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, JobError, JobId, Parent, TraceContext};
+use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
 use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
 use tokio::task::coop::Unconstrained;
@@ -98,11 +98,6 @@ async fn announce(sender: &LinkSender, tokens: Tokens) {
     }
 }
 
-fn parents_of(entry: &Entry) -> Option<Arc<[Parent]>> {
-    let after = &entry.keys.as_ref()?.after;
-    (!after.is_empty()).then(|| after.as_slice().into())
-}
-
 /// What attempts have in common.
 pub(crate) struct JobClock {
     /// From when the times of their contexts count.
@@ -140,8 +135,8 @@ pub(crate) async fn run_job(
         panicked,
         damaged,
     };
-    let entry = match Entry::read(entry) {
-        Ok(entry) => entry,
+    let (entry, parents) = match Entry::read_for_worker(entry) {
+        Ok(read) => read,
         Err(error) => {
             return end(NewSettle::Bury(job_error("EntryNotDecoded", error)), false, false);
         }
@@ -167,7 +162,7 @@ pub(crate) async fn run_job(
         earlier: checkpoints,
         times,
         trace: TraceContext::of(&entry.headers),
-        parents: parents_of(&entry),
+        parents: (!parents.is_empty()).then(|| parents.into()),
     };
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;
