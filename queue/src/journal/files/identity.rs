@@ -1,7 +1,7 @@
 //! The identity file: a small text file that names the journal and its publisher.
 //!
 //! ```text
-//! longshore journal 4
+//! longshore journal 5
 //! journal ID          the id in its files' headers and checksums
 //! publisher ID        its publisher's id; a copy has another one
 //! losses N            how often loss was accepted, or the directory copied; no line for 0
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn identity_file_matches_golden_text() {
-        let body = "longshore journal 4\njournal abababab-abab-abab-abab-abababababab\n\
+        let body = "longshore journal 5\njournal abababab-abab-abab-abab-abababababab\n\
             publisher cdcdcdcd-cdcd-cdcd-cdcd-cdcdcdcdcdcd\n";
         let (journal, publisher) = (PublisherId([0xab; 16]), PublisherId([0xcd; 16]));
         let identity = Identity { journal, publisher, losses: 0 };

@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use super::super::JournalOpenError;
-use super::super::files::{JournalFile, UNREADABLE, unless_unreadable};
+use super::super::files::{JournalFile, UNREADABLE};
 use super::found::{FoundSegment, UnusedSegment};
 use super::replay::ReplayedSegment;
 use super::{CHUNK_BYTES, CutTail, Damage};
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::journal::wal::locations::Locations;
-use crate::journal::wal::walk::{PAGE_BYTES, Walk};
+use crate::journal::wal::walk::Walk;
 
 /// Searches for proof that more was committed than was replayed. `known` is the last index known to
 /// be committed.
@@ -80,11 +80,7 @@ pub(super) fn cut_tail(
 }
 
 pub(super) fn erase(file: &dyn JournalFile, from: u64, to: u64) -> io::Result<()> {
-    let page = from - from % PAGE_BYTES;
-    let mut first = vec![0; (from - page) as usize];
-    // What lies before `from` in an unreadable page is lost too.
-    let is_lost = unless_unreadable(file.read_at(&mut first, page))?.is_none();
-    let mut at = if is_lost { page } else { from };
+    let mut at = from;
     let zeros = vec![0; CHUNK_BYTES.min((to - at) as usize)];
     while at < to {
         let n = chunk_at(at, to);
@@ -108,10 +104,9 @@ pub(super) fn rewrite_unsynced(
     segments: &[FoundSegment],
     spans: &[ReplayedSegment],
     locations: &Locations,
-    end: u64,
     known: u64,
 ) -> Result<(), JournalOpenError> {
-    for (position, (segment, span)) in segments.iter().zip(spans).enumerate() {
+    for (segment, span) in segments.iter().zip(spans) {
         let first = span.first.max(known + 1);
         if first >= span.first + span.records {
             continue;
@@ -119,18 +114,19 @@ pub(super) fn rewrite_unsynced(
         let Some(from) = locations.locate(first, 0) else { continue };
         let io = |error| JournalOpenError::io("writing the end again of", &segment.path, error);
         let file = segment.open(directory)?;
-        let to = if position + 1 == spans.len() { end } else { segment.length };
         // The header may be as recent as the first record.
         let mut at = if segment.header.first_index == first { 0 } else { from.offset };
-        // What the disk cannot read is after the last record.
-        let mut walk = Walk::new(Arc::clone(&file), 0).map_err(io)?;
-        while at < to {
-            let span = walk.span(at, chunk_at(at, to)).map_err(io)?;
-            if span.is_empty() {
+        // These records were read a moment ago: if the disk cannot read them now, the start fails,
+        // and writes nothing over them.
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while at < span.end {
+            let n = chunk_at(at, span.end);
+            let n = file.read_at(&mut chunk[..n], at).map_err(io)?;
+            if n == 0 {
                 break;
             }
-            file.write_at(&span, at).map_err(io)?;
-            at += span.len() as u64;
+            file.write_at(&chunk[..n], at).map_err(io)?;
+            at += n as u64;
         }
         file.sync_data().map_err(io)?;
     }

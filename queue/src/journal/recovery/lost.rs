@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::JournalOpenError;
-use super::super::files::JournalFile;
+use super::super::files::{JournalFile, unless_unreadable};
 use super::super::opening::count_loss;
 use super::end::{end_of_data, erase};
 use super::found::FoundSegment;
 use super::{CHUNK_BYTES, Damage, Dropped};
 use crate::journal::files::directory::{Directory, LOST_DIR};
-use crate::journal::wal::walk::Walk;
+use crate::journal::wal::walk::{PAGE_BYTES, Walk};
 
 /// Moves everything from the damage on to `lost/`: the end of `tail` from that byte on, and the
 /// other files whole.
@@ -23,16 +23,15 @@ pub(super) fn set_aside<'a>(
     directory: &Directory,
     damage: Damage,
     index: u64,
-    tail: Option<(&FoundSegment, u64)>,
+    tail: Option<LostTail<'_>>,
     segments: impl Iterator<Item = &'a PathBuf>,
     snapshots: &[PathBuf],
 ) -> Result<Dropped, JournalOpenError> {
     let mut folder = LostFolder::new(directory, index)?;
-    let tail = tail
-        .map(|(segment, from)| segment.open(directory).map(|file| (segment, file, from)))
-        .transpose()?;
-    if let Some((segment, file, from)) = &tail {
-        folder.copy_end(segment, file, *from)?;
+    let tail =
+        tail.map(|tail| tail.segment.open(directory).map(|file| (tail, file))).transpose()?;
+    if let Some((tail, file)) = &tail {
+        folder.copy_end(tail.segment, file, tail.from)?;
     }
     // After the steps that may fail repeatedly, so that a retried start counts once.
     count_loss(directory)?;
@@ -44,13 +43,35 @@ pub(super) fn set_aside<'a>(
     // again.
     snapshots.iter().try_for_each(|path| folder.take(path))?;
     folder.make_last()?;
-    if let Some((segment, file, from)) = &tail {
+    if let Some((tail, file)) = &tail {
         // Only now: until the copy is synced, this is the only one.
-        let io = |error| JournalOpenError::io("cutting the end of", &segment.path, error);
-        let to = end_of_data(file, *from).map_err(io)?;
-        erase(&**file, *from, to).map_err(io)?;
+        let io = |error| JournalOpenError::io("cutting the end of", &tail.segment.path, error);
+        let to = end_of_data(file, tail.from).map_err(io)?;
+        erase(&**file, tail.start(&**file).map_err(io)?, to).map_err(io)?;
     }
     Ok(folder.dropped(damage))
+}
+
+/// The end of a segment, which is lost.
+pub(super) struct LostTail<'a> {
+    pub(super) segment: &'a FoundSegment,
+    pub(super) from: u64,
+    /// Records before it were replayed.
+    pub(super) has_records: bool,
+}
+
+impl LostTail<'_> {
+    /// From where it is erased. A page that the disk cannot read is written whole; what it has of
+    /// records that a snapshot covers is lost, too.
+    fn start(&self, file: &dyn JournalFile) -> io::Result<u64> {
+        let page = self.from - self.from % PAGE_BYTES;
+        if self.has_records || page == self.from {
+            return Ok(self.from);
+        }
+        let mut before = vec![0; (self.from - page) as usize];
+        let is_read = unless_unreadable(file.read_at(&mut before, page))?.is_some();
+        Ok(if is_read { self.from } else { page })
+    }
 }
 
 /// The `lost/` folder while files are moved there.

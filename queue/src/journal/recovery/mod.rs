@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 
 use self::base::RecoveryBase;
 use self::found::{FoundFiles, FoundSegment};
+use self::lost::LostTail;
 use self::replay::ReplayResult;
 use super::JournalOpenError;
 use crate::journal::compaction::compactor::{Fallback, SizedFile};
@@ -194,7 +195,9 @@ fn replay_and_repair(
             // A segment that was not replayed is dropped whole; the partly replayed one from its
             // damage on.
             let later = segments.split_off(spans.len());
-            let tail = segments.last().map(|last| (last, end));
+            let has_records = spans.last().is_some_and(|span| span.records > 0);
+            let tail =
+                segments.last().map(|last| LostTail { segment: last, from: end, has_records });
             let newer = found.snapshots.iter().filter(|&&index| index > base.index);
             let newer: Vec<PathBuf> = newer.map(|&index| directory.snapshot_path(index)).collect();
             let unused = found.unused.iter().chain(&found.damaged_compacted).map(|file| &file.path);
@@ -245,7 +248,7 @@ fn replay_and_repair(
         file.repair_header(directory)?;
     }
     let known = known.max(base.index);
-    end::rewrite_unsynced(directory, &segments, &spans, &recovery.locations, end, known)?;
+    end::rewrite_unsynced(directory, &segments, &spans, &recovery.locations, known)?;
     for file in retained.iter().chain(&compacted).chain(&segments) {
         directory.bytes.fetch_add(file.length, Ordering::Relaxed);
     }

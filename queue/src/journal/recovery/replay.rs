@@ -17,6 +17,8 @@ pub(super) struct ReplayedSegment {
     pub(super) first: u64,
     /// How many were replayed.
     pub(super) records: u64,
+    /// Where the last one ends.
+    pub(super) end: u64,
 }
 
 /// The result of replay.
@@ -50,7 +52,8 @@ pub(super) fn replay(
         let first = recovery.last_index + 1;
         let (end, is_unreadable) = replay_segment(directory, segment, from, recovery, rebuild)?;
         result.end = end;
-        result.spans.push(ReplayedSegment { first, records: recovery.last_index + 1 - first });
+        let records = recovery.last_index + 1 - first;
+        result.spans.push(ReplayedSegment { first, records, end });
         let next_begins = segments.get(position + 1).map(|next| next.header.first_index);
         if next_begins == Some(recovery.last_index + 1) {
             continue;

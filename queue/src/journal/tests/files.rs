@@ -95,22 +95,22 @@ async fn directory_of_another_format_is_refused_with_both_versions() {
     wait_for_commit(&mut journal, 1).await;
     drop(journal);
     let identity = dir.path().join("publisher");
-    assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(4));
+    assert_eq!(std::fs::read_to_string(&identity).unwrap(), identity_of_format(5));
     let files = || {
         let segments = dir.path().join("segments").read_dir().unwrap();
         segments.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()).collect::<Vec<_>>()
     };
     let before = files();
     for accept_loss in [false, true] {
-        std::fs::write(&identity, identity_of_format(3)).unwrap();
+        std::fs::write(&identity, identity_of_format(4)).unwrap();
         let refused = open(dir.path(), JournalOptions { accept_loss, ..options() }).unwrap_err();
-        assert!(matches!(refused, JournalOpenError::OtherFormat { version: 3, .. }), "{refused:?}");
+        assert!(matches!(refused, JournalOpenError::OtherFormat { version: 4, .. }), "{refused:?}");
         let message = refused.to_string();
-        let named = [dir.path().to_str().unwrap(), "format 3", "format 4", "a new directory"];
+        let named = [dir.path().to_str().unwrap(), "format 4", "format 5", "a new directory"];
         assert!(named.iter().all(|part| message.contains(part)), "{message}");
     }
     assert!(files() == before, "and nothing is changed");
-    std::fs::write(&identity, identity_of_format(4)).unwrap();
+    std::fs::write(&identity, identity_of_format(5)).unwrap();
     assert_eq!(open(dir.path(), options()).unwrap().1.len(), 1);
 }
 

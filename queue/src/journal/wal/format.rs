@@ -12,7 +12,7 @@ use longshore_protocol::PublisherId;
 /// Bytes before a segment's first record: a separate disk block, rewritten only once.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 4096;
 /// The format of the files, and of the commands in them. A directory of any other is refused.
-pub(crate) const FORMAT_VERSION: u16 = 4;
+pub(crate) const FORMAT_VERSION: u16 = 5;
 
 const MAGIC: &[u8; 8] = b"LONGSEG\n";
 const KIND_AT: usize = 48;

@@ -41,7 +41,13 @@ impl RecordReader<'_> {
         let offset = self.location.offset;
         // Its end is known from a commit or a snapshot: its header alone is not trusted.
         let verified_body = self.location.end.unwrap_or(offset).saturating_sub(offset) as usize;
-        let start = self.bytes(offset, verified_body.min(START_BYTES))?;
+        let start = match self.bytes(offset, verified_body.min(START_BYTES)) {
+            // The disk may be unable to read what follows the header.
+            Err(LogReadError::Io { error, .. }) if is_unreadable(&error) => {
+                self.bytes(offset, verified_body.min(RECORD_HEADER_BYTES))?
+            }
+            start => start?,
+        };
         let header = RecordHeader::peek(&start).map_err(|_| self.damaged(offset))?;
         let is_it = header.index == part.index && header.flags & FLAG_COMPACTED == 0;
         if !is_it || header.body_at() + header.body_len != verified_body {
