@@ -273,6 +273,7 @@ impl Owner {
                 self.feeds.link_lost(link);
                 self.refusals.link_lost(link);
                 self.quiet_link_lost(link);
+                self.store.return_unsent(now, link)?;
                 if self.router.remove(link) {
                     self.store.submit(now, Command::LinkLost { link })?;
                 } else {
@@ -317,7 +318,9 @@ impl Owner {
             send_goodbye(&new_link.sender, reason);
             return Ok(());
         }
-        self.router.add(&new_link, now.wall_ms);
+        if let Some(older) = self.router.add(&new_link, now.wall_ms) {
+            self.store.return_unsent(now, older)?;
+        }
         let NewLink { link, role, session, name, identity, rights, resume, .. } = new_link;
         let identity = identity.map_or_else(String::new, |identity| identity.to_string());
         let work = permissions::limit(&rights, Action::Work).cloned();
@@ -345,7 +348,9 @@ impl Owner {
     async fn stop(&mut self, mut released: Released) -> Result<StopOutcome, Poisoned> {
         info!("stopping: no more jobs are taken");
         // They were sent before: settles of a worker that stops at the same time are among them.
-        self.process_queued_events()?;
+        if self.has_room() {
+            self.process_queued_events()?;
+        }
         self.refusals.take_all(&mut self.refused_batches);
         let now = self.clock.now();
         self.refuse(now)?;

@@ -176,11 +176,10 @@ impl Router {
         older.is_some_and(|older| older.identity != up.identity)
     }
 
-    /// Adds a link. An older link of its session is closed: the session has moved.
-    pub(crate) fn add(&mut self, up: &NewLink, now_ms: u64) {
-        if let Some(older) = self.sessions.insert(up.session, up.link)
-            && let Some(output) = self.links.remove(&older)
-        {
+    /// Adds a link. An older link of its session is closed, and returned: the session has moved.
+    pub(crate) fn add(&mut self, up: &NewLink, now_ms: u64) -> Option<LinkId> {
+        let older = self.sessions.insert(up.session, up.link);
+        if let Some(output) = older.and_then(|older| self.links.remove(&older)) {
             send_goodbye(
                 &output.sender,
                 "a newer link of the same session has replaced this one".to_owned(),
@@ -209,6 +208,7 @@ impl Router {
             requests: 0,
         };
         self.links.insert(up.link, output);
+        older
     }
 
     /// Removes a link. False if it was replaced before.
@@ -251,8 +251,10 @@ impl Router {
 
     /// Queues a job for its link.
     pub(crate) fn assign(&mut self, assigned: Assignment) {
-        if let Some(output) = mark_dirty(&mut self.links, &mut self.dirty, assigned.link) {
-            output.backlog.push_back(assigned);
+        match mark_dirty(&mut self.links, &mut self.dirty, assigned.link) {
+            Some(output) => output.backlog.push_back(assigned),
+            // It is sent to nobody.
+            None => self.waiting.push((assigned.link, assigned.token)),
         }
     }
 

@@ -247,10 +247,24 @@ impl Leases {
     /// The publisher refused links until now, as its disk hung: as after a restart, workers have the
     /// restart window to resume their leases.
     pub fn hang_ended(&mut self, now_ms: u64) {
-        self.paused(now_ms);
         let LeaseTiming { reconnect_grace_ms, restart_window_ms } = self.timing;
         let more_ms = restart_window_ms.saturating_sub(reconnect_grace_ms);
-        self.floor_ms = self.floor_ms.max(now_ms.saturating_add(more_ms));
+        // Also for short leases.
+        self.paused(now_ms.saturating_add(more_ms));
+    }
+
+    /// Takes the leases of a link whose jobs wait at the publisher, at most [`EXPIRED_MAX`]: its
+    /// client never gets them.
+    pub fn unsent_of(&mut self, link: LinkId, out: &mut Vec<Expired>) {
+        let most = out.len() + EXPIRED_MAX;
+        let mut next = self.links.get(&link.0).map_or(NONE, |row| row.head);
+        while next != NONE && out.len() < most {
+            let slot = next;
+            next = self.rows[slot as usize].link_next;
+            if self.rows[slot as usize].unsent {
+                self.take(slot, false, out);
+            }
+        }
     }
 
     /// A lower bound of the next lease's end; none if no lease can end.

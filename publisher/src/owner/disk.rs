@@ -75,6 +75,7 @@ impl Owner {
             self.waiters.link_lost(link);
             self.feeds.link_lost(link);
             self.refusals.link_lost(link);
+            self.store.return_unsent(now, link)?;
             self.store.submit(now, Command::LinkLost { link })?;
         }
         self.store.flush();

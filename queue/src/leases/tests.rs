@@ -252,7 +252,7 @@ proptest! {
                 }
                 LeaseStep::HangEnds => {
                     leases.hang_ended(now);
-                    (floor, grace_floor) = (now, grace_floor.max(now + 25_000));
+                    (floor, grace_floor) = (floor.max(now + 25_000), grace_floor.max(now + 25_000));
                 }
                 LeaseStep::Up if links.len() < 6 => {
                     leases.link_up(LinkId(links.len() as u64));
@@ -266,7 +266,7 @@ proptest! {
                 }
                 LeaseStep::Pause => {
                     leases.paused(now);
-                    (floor, grace_floor) = (now, grace_floor.max(now));
+                    (floor, grace_floor) = (floor.max(now), grace_floor.max(now));
                 }
                 LeaseStep::Expire => {
                     let end = |lease: &ModelLease| {

@@ -415,6 +415,19 @@ impl<L: Log> Store<L> {
         jobs.into_iter().for_each(|(link, token)| self.leases.sent(now.mono_ms, token, link));
     }
 
+    /// The link has ended: jobs that wait for it are ready again, and it counts nothing.
+    pub fn return_unsent(&mut self, now: Now, link: LinkId) -> Result<(), Poisoned> {
+        let now = self.observe_time(now);
+        loop {
+            let mut leases = Vec::new();
+            self.leases.unsent_of(link, &mut leases);
+            if leases.is_empty() {
+                return Ok(());
+            }
+            self.submit(now, Command::Expire { leases })?;
+        }
+    }
+
     /// The disk worked again after links were refused: workers have the restart window to resume
     /// their leases.
     pub fn hang_ended(&mut self, now: Now) {

@@ -598,3 +598,27 @@ async fn soft_verbs_for_foreign_leases_are_refused_and_counted() {
     assert_eq!(store.renew(at(1_004), WORKER, &lease), lease);
     assert_eq!(store.reports.len(), 0);
 }
+
+/// As on a slow link that ends again and again.
+#[tokio::test]
+async fn jobs_that_were_not_sent_return_uncounted_with_their_link() {
+    let disk = SimulatedDisk::default();
+    let mut store = open(&disk, 1_000);
+    link(&mut store, at(1_000), PRODUCER, 1, Role::Producer);
+    enqueue(&mut store, at(1_000), 1, 1);
+    // Far more than a job may lose deliveries.
+    for n in 0..200 {
+        let (now, number) = (at(2_000 + n), LinkId(100 + n));
+        worker(&mut store, now, number, 2, 1);
+        store.flush();
+        let delivered = all(&mut store).await.assignments;
+        assert_eq!(delivered.len(), 1, "after {n} links");
+        store.jobs_wait(now, [(number, delivered[0].token)]);
+        store.return_unsent(now, number).unwrap();
+        store.submit(now, Command::LinkLost { link: number }).unwrap();
+        store.flush();
+    }
+    all(&mut store).await;
+    let job = store.job(at(3_000), &JobId::new_v7(1, [0; 10])).expect("it is there");
+    assert_eq!(job.info.state, longshore_protocol::JobState::Ready);
+}
