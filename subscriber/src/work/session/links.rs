@@ -28,9 +28,9 @@ use crate::work::state::subscriptions::index_of;
 const OUTGOING_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// How often to check for a received byte while jobs are suspended: heartbeats wake no task.
 const SUSPENDED_CHECK: Duration = Duration::from_millis(250);
-/// The assumed length of a lease whose settle was refused for lack of disk space: the default
-/// length. Renewed three times per length.
-const NO_SPACE_LEASE: Duration = Duration::from_secs(30);
+/// The assumed length of a lease whose settle was refused: the default length. Renewed at once, and
+/// then three times per length.
+const SETTLE_LEASE: Duration = Duration::from_secs(30);
 
 impl WorkerSession {
     /// The tokens that a new link resumes: all leases and all unanswered settles of a publisher.
@@ -197,13 +197,14 @@ impl WorkerSession {
                         "ResultTooLarge",
                         SettleOutcome::ResultTooLarge,
                     );
-                    state.slot(slot_id).settles.push(token, &NewSettle::Bury(error), None);
+                    let slot = state.slot(slot_id);
+                    slot.leases.insert_due(now, token, SETTLE_LEASE, LeasedJob::of_settle());
+                    slot.settles.push(token, &NewSettle::Bury(error), None);
                 }
                 // The settle is sent again later.
                 Some(SettleOutcome::NoSpace) => {
-                    let job = LeasedJob { subscription: 0, holder: LeaseHolder::Settle };
                     let slot = state.slot(slot_id);
-                    slot.leases.insert(now, token, NO_SPACE_LEASE, job);
+                    slot.leases.insert_due(now, token, SETTLE_LEASE, LeasedJob::of_settle());
                     slot.wake.notify_one();
                 }
                 None => stats.unanswered += 1,
@@ -341,7 +342,11 @@ impl WorkerSession {
                 LeaseHolder::Settle => _ = settled.insert(token),
             }
         }
-        state.stats.unanswered += slot.settles.drop_postponed(&settled) as u64;
+        let dropped = slot.settles.drop_postponed(&settled);
+        state.stats.unanswered += dropped as u64;
+        if dropped > 0 && state.intake > Intake::Open {
+            self.supervisor.notify_one();
+        }
         if waiting.total() > 0 {
             let publisher = state.slot(slot_id).id;
             state.remove_lost_jobs();

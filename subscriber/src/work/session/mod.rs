@@ -165,6 +165,11 @@ enum LeaseHolder {
 }
 
 impl LeasedJob {
+    /// Only its settle needs the lease.
+    fn of_settle() -> LeasedJob {
+        LeasedJob { subscription: 0, holder: LeaseHolder::Settle }
+    }
+
     fn signal(&self) -> Option<&Arc<LeaseSignal>> {
         match &self.holder {
             LeaseHolder::Handler(signal) => Some(signal),

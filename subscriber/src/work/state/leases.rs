@@ -74,6 +74,15 @@ impl<J> Leases<J> {
         self.schedule(if self.connected { renew_at } else { ends });
     }
 
+    /// Adds a lease that is to be renewed at once: its remaining time is unknown.
+    pub(crate) fn insert_due(&mut self, now: Duration, token: Token, length: Duration, job: J) {
+        self.insert(now, token, length, job);
+        if let Some(lease) = self.by_token.get_mut(&token) {
+            lease.renew_at = now;
+        }
+        self.schedule(now);
+    }
+
     pub(crate) fn contains(&self, token: Token) -> bool {
         self.by_token.contains_key(&token)
     }
