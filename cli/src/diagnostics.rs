@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 
-use crate::output::printable_lines;
+use crate::output::{printable_json, printable_lines};
 
 /// Whether lines are JSON. Commands, and tasks without a context, print them.
 static JSON: AtomicBool = AtomicBool::new(false);
@@ -72,7 +72,7 @@ pub(crate) fn print(line: Line, message: fmt::Arguments<'_>) {
         ERROR_PRINTED.store(true, Relaxed);
     }
     print_line(match are_json() {
-        true => line.json(&message).to_string(),
+        true => printable_json(&line.json(&message).to_string()).into_owned(),
         false => printable_lines(&line.text(&message)),
     });
 }

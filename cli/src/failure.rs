@@ -185,7 +185,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 /// Prints an error of the command line as JSON, and returns its exit code.
 pub(crate) fn invalid_command_line(error: &clap::Error) -> ExitCode {
     let (message, hint) = parts(error);
-    print_line(error_json(FailureKind::Usage.code(), &message, hint.as_deref()).to_string());
+    let json = error_json(FailureKind::Usage.code(), &message, hint.as_deref()).to_string();
+    print_line(printable_json(&json).into_owned());
     ExitCode::from(FailureKind::Usage.exit_code())
 }
 

@@ -107,7 +107,7 @@ fn run(line: CommandLine) -> anyhow::Result<()> {
         _ => config.log_format.value,
     };
     let log = LogFilter::start(config.log.value.as_deref(), default_filter, format)?;
-    let output = Output::new(line.global.json, line.command.changes());
+    let output = Output::new(line.global.json, line.command.goes_on_without_output());
     let tls = match (Tls::load(&config), &line.command) {
         (Ok(tls), _) => tls,
         (Err(UsageError(why)), Command::Config { .. }) => {

@@ -68,7 +68,12 @@ impl StopSignal {
                     _ = interrupt.recv() => INT_EXIT_CODE,
                     () = received_by(&mut hangup) => HANGUP_EXIT_CODE,
                 };
-                let count = sender.borrow().count + 1;
+                let before = sender.borrow().count;
+                // A terminal that is closed may send two.
+                if code == HANGUP_EXIT_CODE && before > 0 {
+                    continue;
+                }
+                let count = before + 1;
                 sender.send_replace(Received { count, code });
                 if count == 1 {
                     // On its own thread: a terminal that blocks output must not delay the

@@ -7,6 +7,7 @@ use longshore_kinds::IntoJob;
 use longshore_protocol::limits::BATCH_JOBS_MAX;
 use longshore_protocol::{NewJob, Path, PublisherInfo, Refusal, check_name};
 use longshore_resolver::{Cluster, ReadClient, ReadError};
+use tokio::time::{Instant, timeout_at};
 
 use crate::core::StreamLimits;
 use crate::directory::Directory;
@@ -18,7 +19,7 @@ use crate::ids::{new_id, new_session_id, to_job};
 use crate::options::ProducerBuilder;
 use crate::outcome::{EnqueueError, EnqueueResult, Receipt};
 use crate::pipeline::{Pipeline, Receipts};
-use crate::queues::Queues;
+use crate::queues::{Queues, deadline_after};
 
 /// Batches of single calls in flight before a batch waits for more callers.
 const SINGLE_EAGER_BATCHES: usize = 8;
@@ -185,19 +186,25 @@ impl Producer {
     }
 
     /// Waits until every job of this producer, its clones and its pipelines has a receipt or an
-    /// error, including jobs enqueued meanwhile. A call whose future was not polled yet, or that
-    /// waits to be polled, has not begun with its next jobs. Cancel safe.
+    /// error, including jobs enqueued meanwhile. For calls that wait for a route or for room it waits
+    /// for at most the [`answer_timeout`](ProducerBuilder::answer_timeout), as they do; a call whose
+    /// future was not polled has not begun. Cancel safe.
     pub async fn settled(&self) {
+        let until = deadline_after(self.answer_timeout());
         loop {
             let batch_ended = self.handle.driver.batch_ended();
             tokio::pin!(batch_ended);
             batch_ended.as_mut().enable();
             let driver = &self.handle.driver;
-            let in_flight = driver.step(|state, _| state.core.in_flight_jobs());
-            if in_flight == 0 && driver.waiting_calls() == 0 {
+            // In this order: a call has its jobs in a batch before it waits no more.
+            let is_waiting = driver.waiting_calls() > 0 && Instant::now() < until;
+            if driver.step(|state, _| state.core.in_flight_jobs()) > 0 {
+                batch_ended.await;
+            } else if is_waiting {
+                let _ = timeout_at(until, batch_ended).await;
+            } else {
                 return;
             }
-            batch_ended.await;
         }
     }
 }

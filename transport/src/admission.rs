@@ -296,7 +296,7 @@ impl Admission {
             credential: &handshake.credential.0,
             is_private: self.options.tls.is_some() || connection.user.is_some(),
             // One number for all users who have none here is no name.
-            user: connection.user.filter(|&user| user != unmapped_user()),
+            user: connection.user.filter(|&user| Some(user) != unmapped_user()),
         };
         let admitted = self.authorization.admit(&shown, address.ip(), handshake.session);
         let (client, registration) = admitted.map_err(|why| {

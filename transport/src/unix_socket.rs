@@ -98,12 +98,16 @@ impl UnixSocket {
 }
 
 /// The number that the kernel gives to every user without one in this process's user namespace, as
-/// to those of the host of a container.
-pub(crate) fn unmapped_user() -> u32 {
-    static NUMBER: OnceLock<u32> = OnceLock::new();
+/// to those of the host of a container; none if all have one.
+pub(crate) fn unmapped_user() -> Option<u32> {
+    static NUMBER: OnceLock<Option<u32>> = OnceLock::new();
     *NUMBER.get_or_init(|| {
+        let numbers = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if numbers.split_whitespace().eq(["0", "0", "4294967295"]) {
+            return None;
+        }
         let set = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-        set.and_then(|number| number.trim().parse().ok()).unwrap_or(65_534)
+        Some(set.and_then(|number| number.trim().parse().ok()).unwrap_or(65_534))
     })
 }
 

@@ -152,6 +152,11 @@ impl Command {
         }
     }
 
+    /// True if its exit code tells more than its output: nobody may read that.
+    pub(crate) fn goes_on_without_output(&self) -> bool {
+        self.changes() || matches!(self, Command::Work(_) | Command::Check(_))
+    }
+
     /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.
     /// Short commands log errors only: they print a library's warnings as their own error.
     pub(crate) fn default_log_filter(&self) -> &'static str {

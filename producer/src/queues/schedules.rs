@@ -122,11 +122,16 @@ impl Queues {
             return Err(ScheduleError::Elsewhere { publisher, path: answer.schedule.path });
         }
         // Without a declaration a publisher that is away may have been the path's only one.
-        if let Some(MissingPublisher { publisher, why }) = known.missing.into_iter().next()
-            && !is_declared
-        {
-            let why = format!("{why}; it may have a schedule of that name, so declare the home");
-            return Err(ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why })));
+        if !is_declared {
+            if let Some(MissingPublisher { publisher, why }) = known.missing.into_iter().next() {
+                let why = format!("{why}; it may have that schedule, so declare the home");
+                return Err(ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why })));
+            }
+            if !known.complete {
+                let why = "publishers that may have that schedule are not known yet; retry, or \
+                           declare the home";
+                return Err(ScheduleError::NoHome { path: schedule.path, why: why.into() });
+            }
         }
         let request = Request::PutSchedule { schedule, entry };
         let answer = self.request_of(&publisher, request, schedule_set).await?;

@@ -112,6 +112,7 @@ impl ReadCore {
         {
             // None of them is better than this one. It is sent again what it refused.
             up.next_turn_at = now + self.timing.reader_ttl;
+            up.was_asked = false;
             self.send_refused_again();
         }
     }
