@@ -163,9 +163,9 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The heading line and one line per row, of at most so many columns. Wide text is cut and ended
-    /// by `…`: first the columns after the first, which names the row, down to their headings; then
-    /// the first; then every line.
+    /// The heading line and one line per row, of at most so many columns. Wide text is cut and
+    /// ended by `…`: first the columns after the first, which names the row, down to their
+    /// headings; then the first; then every line.
     pub(crate) fn lines_within(&self, most: Option<usize>) -> Vec<String> {
         let columns = self.headings.len();
         let mut widths: Vec<usize> = self.headings.iter().map(|heading| width(heading)).collect();

@@ -50,8 +50,8 @@ impl StopSignal {
         StopSignal::listen_to(None)
     }
 
-    /// The same, and for SIGHUP: a terminal that is closed ends a worker, and its commands would run
-    /// on, as they are in process groups of their own. Not if SIGHUP is ignored, as by `nohup`.
+    /// The same, and for SIGHUP: a terminal that is closed ends a worker, and its commands would
+    /// run on, as they are in process groups of their own. Not if SIGHUP is ignored, as by `nohup`.
     pub(crate) fn listen_with_hangup() -> io::Result<StopSignal> {
         let is_ignored = hangup_is_ignored();
         StopSignal::listen_to((!is_ignored).then(|| signal(SignalKind::hangup())).transpose()?)
@@ -99,7 +99,8 @@ impl StopSignal {
         (received.count > 0).then_some(received.code)
     }
 
-    /// The result of a command that a signal ended; `is_early` if it had not done what it was asked.
+    /// The result of a command that a signal ended; `is_early` if it had not done what it was
+    /// asked.
     pub(crate) fn ended(&self, is_early: bool) -> anyhow::Result<()> {
         match self.code().filter(|_| is_early) {
             Some(code) => Err(Interrupted(code).into()),

@@ -34,8 +34,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// Keys are texts of 1 to 80 bytes once their fields are filled in, as in
 /// `order_key = "{tenant}/{account}"`. Durations are whole numbers with a unit: `250ms`, `30s`,
 /// `5m`, `12h`, `7d`. A kind may have type parameters, if its codec encodes them; it owns its
-/// payload, so it has no lifetimes. For `unique` and `idempotency_key` equal payloads have to encode
-/// to equal bytes: use a `BTreeMap`, as a `HashMap` is written in another order each time.
+/// payload, so it has no lifetimes. For `unique` and `idempotency_key` equal payloads have to
+/// encode to equal bytes: use a `BTreeMap`, as a `HashMap` is written in another order each time.
 #[proc_macro_derive(JobKind, attributes(job))]
 pub fn job_kind(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -61,8 +61,8 @@ pub enum ConfirmError {
         /// Why the publisher did not answer.
         why: String,
     },
-    /// The publisher cannot confirm, now or later: it is of an older version and does not know the request, or
-    /// cannot read its journal.
+    /// The publisher cannot confirm, now or later: it is of an older version and does not know the
+    /// request, or cannot read its journal.
     #[error("publisher {} cannot confirm it: {why}", .publisher.prefix())]
     Refused {
         /// The publisher.

@@ -186,9 +186,9 @@ impl Producer {
     }
 
     /// Waits until every job of this producer, its clones and its pipelines has a receipt or an
-    /// error, including jobs enqueued meanwhile. For calls that wait for a route or for room it waits
-    /// for at most the [`answer_timeout`](ProducerBuilder::answer_timeout), as they do; a call whose
-    /// future was not polled has not begun. Cancel safe.
+    /// error, including jobs enqueued meanwhile. For calls that wait for a route or for room it
+    /// waits for at most the [`answer_timeout`](ProducerBuilder::answer_timeout), as they do; a
+    /// call whose future was not polled has not begun. Cancel safe.
     pub async fn settled(&self) {
         let until = deadline_after(self.answer_timeout());
         loop {

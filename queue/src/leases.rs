@@ -175,8 +175,8 @@ impl Leases {
         true
     }
 
-    /// The job waits at the publisher, as for a slow link or for the disk: until it is sent, the end
-    /// of its lease counts neither against it nor its worker. Unknown leases are ignored.
+    /// The job waits at the publisher, as for a slow link or for the disk: until it is sent, the
+    /// end of its lease counts neither against it nor its worker. Unknown leases are ignored.
     pub fn waits(&mut self, token: Token, link: LinkId) {
         if let Some(slot) = self.find(token, link) {
             self.rows[slot as usize].unsent = true;
@@ -244,8 +244,8 @@ impl Leases {
         self.lengths.restart_all(now_ms);
     }
 
-    /// The publisher refused links until now, as its disk hung: as after a restart, workers have the
-    /// restart window to resume their leases.
+    /// The publisher refused links until now, as its disk hung: as after a restart, workers have
+    /// the restart window to resume their leases.
     pub fn hang_ended(&mut self, now_ms: u64) {
         let LeaseTiming { reconnect_grace_ms, restart_window_ms } = self.timing;
         let more_ms = restart_window_ms.saturating_sub(reconnect_grace_ms);

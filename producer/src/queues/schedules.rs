@@ -143,7 +143,8 @@ impl Queues {
         }
     }
 
-    /// The next times at which a schedule would come due once it was put, at most 100. The home of its path computes them. Cancel safe.
+    /// The next times at which a schedule would come due once it was put, at most 100. The home of
+    /// its path computes them. Cancel safe.
     pub async fn preview_schedule(
         &self,
         schedule: &NewSchedule,

@@ -174,8 +174,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Whether a request changes a limit or a schedule of queues on which the client may not act, or
-    /// tells of it.
+    /// Whether a request changes a limit or a schedule of queues on which the client may not act,
+    /// or tells of it.
     fn is_of_others(&self, rights: &Rights, request: &Request) -> bool {
         let schedule = match request {
             Request::PutSchedule { schedule, .. } | Request::PreviewSchedule { schedule, .. } => {

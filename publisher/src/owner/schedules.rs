@@ -182,8 +182,8 @@ fn occurrence(due: &DueSchedule<'_>, now: Now, log: impl FnOnce(&InvalidTiming))
 }
 
 impl Owner {
-    /// The next times of a schedule. Without `created_at` and `after`, those that it has once it was
-    /// put: none if one with the same times is over.
+    /// The next times of a schedule. Without `created_at` and `after`, those that it has once it
+    /// was put: none if one with the same times is over.
     pub(super) fn preview(
         &self,
         schedule: &Schedule,

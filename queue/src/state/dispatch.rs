@@ -228,8 +228,8 @@ impl State {
         for group in std::mem::take(&mut self.dispatch.stalled) {
             self.queue_group(group);
         }
-        // Before other queues of their groups take the credits: the next job of a group is that with
-        // the highest priority, and then the oldest.
+        // Before other queues of their groups take the credits: the next job of a group is that
+        // with the highest priority, and then the oldest.
         self.serve_lines(out);
         self.serve_parked(out);
         let mut queued_groups = std::mem::take(&mut self.dispatch.queued_groups);

@@ -217,8 +217,8 @@ impl<N: Network> GenericMatching<N> {
         }
     }
 
-    /// Unsubscribes from a path that has gone, and from metrics that were created below it. One that
-    /// is alive stays: its publisher is there, and would have ended it.
+    /// Unsubscribes from a path that has gone, and from metrics that were created below it. One
+    /// that is alive stays: its publisher is there, and would have ended it.
     fn remove(&mut self, gone: &Path) {
         let removed: Vec<Path> = match gone.is_reserved() {
             true => self.subscriptions.keys().filter(|path| is_of(path, gone)).cloned().collect(),

@@ -97,7 +97,8 @@ const ASKED_FOR: Duration = Duration::from_millis(20);
 /// The `statfs` types of btrfs, zfs and bcachefs. An overlayfs above them reports its own type.
 const COPY_ON_WRITE: [u32; 3] = [0x9123_683e, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// Why something is damaged that the disk cannot read. Unlike other damage it may be readable again later.
+/// Why something is damaged that the disk cannot read. Unlike other damage it may be readable again
+/// later.
 pub(crate) const UNREADABLE: &str = "the disk cannot read it; check the disk first";
 
 /// The result of a read; none if the disk cannot read the sector.

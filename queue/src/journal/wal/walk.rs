@@ -15,8 +15,8 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// Bytes after which the file's pages are dropped from the page cache: data read once would evict
 /// data read often.
 const FORGET_BYTES: u64 = 32 * 1024 * 1024;
-/// Bytes of the parts that are read one by one where the disk cannot read a chunk: a page, the least
-/// that a file system reads.
+/// Bytes of the parts that are read one by one where the disk cannot read a chunk: a page, the
+/// least that a file system reads.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Stands for each byte of an unreadable page. Not zero, so that such a page counts as data, and is
 /// written again where data are erased: a disk replaces a bad sector when it is written.

@@ -72,9 +72,9 @@ impl WorkerSession {
         state.announce(self.clock(), now)
     }
 
-    /// Releases the announced jobs that have not begun in time, at every publisher. That is later if
-    /// a handler is idle: it mostly waits for a processor, as any other worker here would. Returns
-    /// when to check again.
+    /// Releases the announced jobs that have not begun in time, at every publisher. That is later
+    /// if a handler is idle: it mostly waits for a processor, as any other worker here would.
+    /// Returns when to check again.
     pub(super) fn release_late(&self, state: &mut State, now: Duration) -> Option<Duration> {
         let at = state.run_length.release_at(state.running >= state.concurrency);
         if now >= at {

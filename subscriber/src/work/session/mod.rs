@@ -159,8 +159,8 @@ enum LeaseHolder {
     Queue,
     /// It runs.
     Handler(Arc<LeaseSignal>),
-    /// Its settle waits for the link, or for space at the publisher: without the lease the job would
-    /// run again. Sending the settle ends it.
+    /// Its settle waits for the link, or for space at the publisher: without the lease the job
+    /// would run again. Sending the settle ends it.
     Settle,
 }
 

@@ -132,8 +132,8 @@ impl Default for Settles {
 }
 
 impl Settles {
-    /// Adds a settle, whose job may have a lease until it is sent. With `held`, its job counts as held, of that subscription, until the batch
-    /// is sent.
+    /// Adds a settle, whose job may have a lease until it is sent. With `held`, its job counts as
+    /// held, of that subscription, until the batch is sent.
     pub(crate) fn push(&mut self, token: Token, settle: &NewSettle, held: Option<u32>) {
         if self.open.back().is_none_or(|open| open.isolated || open.is_full()) {
             self.open.push_back(OpenBatch::default());
@@ -235,7 +235,8 @@ impl Settles {
     }
 
     /// The publisher accepted nothing of the batch. If a settle was large, the small ones are sent
-    /// again at once, and the others wait. All are returned: their leases must be renewed meanwhile.
+    /// again at once, and the others wait. All are returned: their leases must be renewed
+    /// meanwhile.
     fn postpone(
         &mut self,
         batch: &InFlightBatch,
