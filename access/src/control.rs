@@ -16,7 +16,7 @@ use crate::jwt::{Bearer, JwtIssuer, JwtProof, JwtRefusal};
 use crate::policy::{Policy, QueueQuota, Quota, Rights};
 use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 
-/// Who may be a client of a server, and do what. Cheap to clone; clones share their rules. By
+/// Authenticates and authorizes the clients of a server. Cheap to clone; clones share their rules. By
 /// default there is no policy, and every client may do everything.
 #[derive(Clone)]
 pub struct AccessControl {
@@ -37,14 +37,15 @@ pub struct Shown<'a> {
     pub credential: &'a [u8],
     /// True if no other machine or user can read the connection: TLS, or a Unix socket.
     pub is_private: bool,
-    /// The number of its user, as the kernel knows it of a Unix socket.
+    /// The user id of a client of a Unix socket (`SO_PEERCRED`).
     pub user: Option<u32>,
 }
 
 /// A client that was admitted.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Who it is; none without a certificate and a token, but, under a policy, over a Unix socket.
+    /// Who it is; none if it presented no certificate, token or JWT. Under a policy, a client of a
+    /// Unix socket has its user.
     pub identity: Option<Arc<Identity>>,
     /// What it may do.
     pub rights: Arc<Rights>,
@@ -101,7 +102,7 @@ impl AccessRefusal {
         !matches!(self, AccessRefusal::NoRights(_))
     }
 
-    /// The identity that was proven, though it is of no use.
+    /// The verified identity, if the policy refused it.
     pub fn identity(&self) -> Option<&Identity> {
         match self {
             AccessRefusal::NoRights(identity) => Some(identity),
@@ -144,9 +145,11 @@ impl Rules {
             None => Rights::everything(),
             Some(policy) => policy.rights(who),
         });
-        // Doubling lets the sweep cost a constant time for each insertion.
         if all.len() == all.capacity() {
             all.retain(|_, rights| rights.strong_count() > 0);
+            // Room for as many again: so each insertion pays for a constant part of a sweep.
+            let live = all.len();
+            all.reserve(live + 1);
         }
         all.insert(key, Arc::downgrade(&rights));
         rights
@@ -185,18 +188,17 @@ impl AccessControl {
     }
 
     fn change(&self, change: impl FnOnce(&Rules) -> Rules) -> RuleChanges {
-        // A second change at the same time waits, and follows this one.
-        let mut replaced = None;
+        // A second change at the same time waits, and follows this one, also in the history.
+        let mut changes = RuleChanges::default();
         self.rules.send_modify(|rules| {
             let after = Arc::new(change(rules));
-            replaced = Some((std::mem::replace(rules, after.clone()), after));
+            changes = RuleChanges::between(rules, &after);
+            *rules = after;
+            if !changes.is_empty() {
+                // An error means that nobody follows the history.
+                let _ = self.history.send(changes.clone());
+            }
         });
-        let Some((before, after)) = replaced else { return RuleChanges::default() };
-        let changes = RuleChanges::between(&before, &after);
-        if !changes.is_empty() {
-            // An error means that nobody follows the history.
-            let _ = self.history.send(changes.clone());
-        }
         changes
     }
 
@@ -238,7 +240,7 @@ impl AccessControl {
     }
 
     /// Admits a client, or refuses it. A token or JWT precedes the certificate; one that is refused
-    /// never makes way for the certificate.
+    /// never falls back to the certificate.
     pub fn admit(&self, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Client, AccessRefusal> {
         let rules = self.rules.borrow().clone();
         let (identity, proof) = if !shown.credential.is_empty() {
@@ -419,7 +421,7 @@ mod tests {
         assert!(client.rights.paths(Action::Operate).is_everything());
     }
 
-    /// Else every new token would have all that comes from the policy computed anew.
+    /// Otherwise each new token would invalidate all computed rights.
     #[test]
     fn the_version_rises_with_the_policy_alone() {
         let control = AccessControl::new(Some(policy("token:a")), None);

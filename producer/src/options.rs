@@ -42,14 +42,14 @@ impl ProducerBuilder {
         self
     }
 
-    /// Sets how long a batch may go without an answer, from its first job; at most 30 days. Its
-    /// size adds time at 1 MB/s. 30 s by default.
+    /// Sets how long to wait for the answer to a batch, from its first job on: 30 s by default, at
+    /// most 30 days, and one second more for each megabyte.
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout.min(ANSWER_TIMEOUT_MAX);
         self
     }
 
-    /// Sets what to do with batches that may have reached a publisher that is away. By default no
+    /// Sets what to do with batches that may have reached a publisher before its link ended. By default no
     /// job is duplicated.
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
@@ -64,7 +64,7 @@ impl ProducerBuilder {
         self
     }
 
-    /// Sets the most bytes of these jobs; a single job of any size is accepted while there is no
+    /// Sets the most bytes of these jobs in flight; a single job of any size is accepted while there is no
     /// other. 64 MiB by default.
     pub fn in_flight_bytes_max(mut self, bytes: usize) -> Self {
         self.in_flight_bytes_max = bytes;
@@ -78,7 +78,7 @@ impl ProducerBuilder {
     }
 }
 
-/// What to do with a batch that may have reached a publisher that is away.
+/// What to do with a batch that may have reached a publisher before its link ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Failover {
     /// Send it again only to that publisher, until it is answered or times out: no job is
@@ -86,7 +86,7 @@ pub enum Failover {
     /// [`EnqueueError::Unknown`](crate::EnqueueError::Unknown).
     #[default]
     SamePublisher,
-    /// Send it to another publisher if that one cannot be reached at once: a job may exist at both,
+    /// Send it to another publisher if the first one cannot be reached at once: a job may exist at both,
     /// and run twice. Its receipt names both ([`Receipt::may_be_at`](crate::Receipt::may_be_at)).
     MayDuplicate,
 }

@@ -41,7 +41,7 @@ pub(crate) fn matching_workers<'a>(
 pub(crate) struct QuietRequests {
     /// Links whose workers report that they are quiet.
     quiet: BTreeSet<LinkId>,
-    /// By number. A link has no more of them than it may have open requests.
+    /// By number; bounded by the open requests that each link may have.
     requests: BTreeMap<u64, QuietRequest>,
     /// The last number.
     last_number: u64,
@@ -176,8 +176,8 @@ mod tests {
     }
 
     fn request(quiet_requests: &mut QuietRequests, now: Instant, request: u64, quiet: bool) -> u64 {
-        let last_number = [(W1, 1), (W2, 2)].map(|(link, n)| (link, worker(n, QuietEnd::Matched)));
-        quiet_requests.begin(now, (TOOL, request), quiet, last_number.into())
+        let targets = [(W1, 1), (W2, 2)].map(|(link, n)| (link, worker(n, QuietEnd::Matched)));
+        quiet_requests.begin(now, (TOOL, request), quiet, targets.into())
     }
 
     fn worker_reported(

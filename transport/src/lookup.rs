@@ -11,14 +11,14 @@ use tokio::time::timeout;
 /// The most IP addresses of a name that are tried, one after the other.
 const ADDRESSES_TRIED_MAX: usize = 8;
 
-/// Lookups in progress in this process. After its timeout a lookup runs on in the system for up to
-/// half a minute, on a thread of the pool that handlers and disk reads also use.
+/// Lookups in progress in this process. `getaddrinfo` cannot be cancelled, and blocks for up to half
+/// a minute a thread of the pool that handlers and disk reads also use.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Why a lookup failed. Both cases may be transient.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The system does not know the name.
+    /// The lookup failed: mostly, nobody knows the name.
     #[error("cannot resolve the address {host}: {source}")]
     Unknown {
         /// The name and the port.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{JWT_LEEWAY_MS, JwtRefusal, JwtTerms};
 use crate::identity::IDENTITY_BYTES_MAX;
 
-/// Claims whose signature is verified.
+/// Claims; their signature is verified before they are parsed.
 pub(super) struct Claims(Map<String, Value>);
 
 impl Claims {
@@ -15,7 +15,7 @@ impl Claims {
         serde_json::from_slice(json).ok().map(Claims)
     }
 
-    /// Checks issuer, audience and times; returns from when on the JWT is refused.
+    /// Checks issuer, audience and times; returns its expiry, in milliseconds since 1970.
     pub(super) fn check(&self, terms: &JwtTerms, now_unix_ms: u64) -> Result<u64, JwtRefusal> {
         let JwtTerms { issuer, audience, .. } = terms;
         if self.0.get("iss").and_then(Value::as_str) != Some(issuer) {
@@ -43,7 +43,7 @@ impl Claims {
     /// The name of the client.
     pub(super) fn name(&self, claim: &str) -> Result<&str, JwtRefusal> {
         let name = self.0.get(claim).and_then(Value::as_str);
-        let name = name.ok_or_else(|| JwtRefusal::Claim(claim.to_owned(), "a text"))?;
+        let name = name.ok_or_else(|| JwtRefusal::Claim(claim.to_owned(), "a string"))?;
         let fits = (1..=IDENTITY_BYTES_MAX).contains(&name.len());
         if !fits || name.chars().any(char::is_control) {
             return Err(JwtRefusal::Name(claim.to_owned()));
@@ -51,14 +51,14 @@ impl Claims {
         Ok(name)
     }
 
-    /// The groups of the client, sorted. No claim is no groups; anything but a list of texts is
+    /// The groups of the client, sorted; none without the claim. Anything but an array of strings is
     /// refused: without its groups, a client would pass a rule that denies them.
     pub(super) fn groups(&self, claim: &str) -> Result<Arc<[String]>, JwtRefusal> {
         let Some(list) = self.0.get(claim) else { return Ok(Arc::default()) };
         let texts = list.as_array().and_then(|list| {
             list.iter().map(|group| group.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
         });
-        let refused = || JwtRefusal::Claim(claim.to_owned(), "a list of texts");
+        let refused = || JwtRefusal::Claim(claim.to_owned(), "an array of strings");
         let mut texts = texts.ok_or_else(refused)?;
         texts.sort_unstable();
         texts.dedup();

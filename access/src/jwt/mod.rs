@@ -32,7 +32,7 @@ pub struct JwtTerms {
     pub audience: String,
     /// The claim that names the client: `sub`, unless the provider has a better one.
     pub identity_claim: String,
-    /// The claim with the client's groups, a list of texts.
+    /// The claim with the client's groups, an array of strings.
     pub groups_claim: Option<String>,
 }
 

@@ -188,10 +188,10 @@ fn every_claim_is_checked() {
         assert_eq!(verify(with("sub", json!(sub))).is_ok(), fits, "{}", sub.len());
     }
     assert_eq!(verify(with("sub", json!("a\nb"))), Err(JwtRefusal::Name("sub".to_owned())));
-    assert_eq!(verify(without("sub")), Err(JwtRefusal::Claim("sub".to_owned(), "a text")));
+    assert_eq!(verify(without("sub")), Err(JwtRefusal::Claim("sub".to_owned(), "a string")));
     assert_eq!(verify(without("groups")).unwrap().1, [""; 0]);
     for groups in [json!("ops"), json!([1]), json!(null)] {
-        let refused = Err(JwtRefusal::Claim("groups".to_owned(), "a list of texts"));
+        let refused = Err(JwtRefusal::Claim("groups".to_owned(), "an array of strings"));
         assert_eq!(verify(with("groups", groups)), refused);
     }
 

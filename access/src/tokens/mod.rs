@@ -19,7 +19,7 @@ pub use token_file::{
 /// longer here. The default has none.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tokens {
-    /// By the first eight bytes of their hashes. Nearly always one for each.
+    /// By the first eight bytes of their hashes. Collisions are rare.
     by_prefix: HashMap<u64, Vec<Token>>,
     /// The first eight bytes of each token's hash, by its name.
     names: BTreeMap<String, u64>,
@@ -30,12 +30,11 @@ pub struct Tokens {
 pub struct VerifiedToken {
     /// Its name.
     pub name: String,
-    /// From when on it is refused, in milliseconds since 1970; none: never.
+    /// Its expiry in milliseconds since 1970; none if it never expires.
     pub expires_unix_ms: Option<u64>,
 }
 
-/// Why a client's credential is refused. The text is for the client, and names no token: only
-/// [`detail`](TokenRefusal::detail), for the server's log, does.
+/// Why a client's credential is refused. The text is for the client, and names no token.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenRefusal {
     /// It is not the text of a secret.
@@ -44,7 +43,7 @@ pub enum TokenRefusal {
     /// No token has this secret, or not any more.
     #[error("the token is unknown or was revoked")]
     Unknown,
-    /// The token has expired. Only who has its secret gets this answer.
+    /// The token has expired. Sent only to a client that presented its secret.
     #[error("the token has expired")]
     Expired {
         /// Its name.
@@ -63,10 +62,10 @@ impl Tokens {
         token_file::text_of(self)
     }
 
-    /// Which token's secret the credential is.
+    /// Returns the token whose secret was presented.
     ///
-    /// Only one comparison depends on stored hashes in its time: the look-up by the first eight
-    /// bytes of the presented secret's hash. It reveals at most whether some token's hash begins
+    /// Only one comparison takes a time that depends on stored hashes: the lookup by the first
+    /// eight bytes of the presented secret's hash. It reveals at most whether some token's hash begins
     /// with these; a hash is no secret, and does not help to find one of 256 random bits. The
     /// comparison of the whole hash takes constant time.
     pub fn verify(
@@ -108,7 +107,7 @@ impl Tokens {
         self.names.is_empty()
     }
 
-    /// Adds a token, whose name and secret are its own.
+    /// Adds a token; refused if its name or its secret is in use.
     pub fn add(&mut self, token: Token) -> Result<(), TokenFault> {
         let Token { name, hash, created_unix_ms, expires_unix_ms } = &token;
         token_file::check_name(name)?;

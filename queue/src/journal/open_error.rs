@@ -10,7 +10,8 @@ use crate::journal::files::identity::LOSSES_MAX;
 use crate::journal::wal::format::FORMAT_VERSION;
 use crate::state::SnapshotError;
 
-/// Why a journal cannot be opened. Nothing was changed.
+/// Why a journal cannot be opened. Before an [`Io`](JournalOpenError::Io) error the start may have
+/// cut a torn tail or removed what nothing needs; before the others it has changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalOpenError {
     /// Another process has the directory open.
