@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::link::LinkPlace;
@@ -20,11 +21,17 @@ use crate::socket::{self, WriteSide};
 /// frames arrive. A link whose socket failed for writing waits this long for the receiver to read
 /// the other side's last bytes.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// Closed links of a process that have given up their places while they wait: each has a descriptor
+/// of those that are [reserved](crate::ListenerOptions::descriptors_reserved) for other files. More
+/// keep their places as well.
+const CLOSING_MAX: usize = 64;
+static CLOSING: Semaphore = Semaphore::const_new(CLOSING_MAX);
 
 /// Writes for the link until it ends. `place` is what it occupies at the listener.
 pub(crate) async fn run(shared: Arc<Shared>, mut writes: WriteSide, place: Option<LinkPlace>) {
     let graceful = write_until_end(&shared, &mut writes).await;
-    drop(place);
+    let closing = place.as_ref().and_then(|_| CLOSING.try_acquire().ok());
+    let _place = place.filter(|_| closing.is_none());
     match (graceful, shared.ended()) {
         (true, _) => {
             // The timeout bounds the wait; if the socket fails now, it is closed anyway.

@@ -59,7 +59,7 @@ fn flip(path: &Path, at: u64) {
 fn a_journal_at_rest_can_be_inspected_verified_and_dumped() {
     let (_folder, data) = at_rest();
     let stat = journal(&["stat", text(&data), "--json"]).code(0).json();
-    assert_eq!((&stat["format"], &stat["in_use_by"]), (&Value::from(4), &Value::Null));
+    assert_eq!((&stat["format"], &stat["in_use_by"]), (&Value::from(5), &Value::Null));
     assert_eq!(stat["journal"], stat["publisher"]);
     journal(&["stat", text(&data)]).code(0);
 

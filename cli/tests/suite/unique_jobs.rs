@@ -40,7 +40,7 @@ fn a_dead_job_is_not_revived_while_another_has_its_unique_key() {
     let holder = system.enqueue("/jobs/a", "x", &["--unique"]);
     let named = system.run(&["dead", "revive", &dead]).code(1);
     named.stderr_has(&[&holder, "has its unique key"]);
-    let by_pattern = system.run(&["dead", "revive", "/jobs/a", "--json"]).code(0).json();
+    let by_pattern = system.run(&["dead", "revive", "/jobs/a", "--json"]).code(1).json();
     assert_eq!((&by_pattern["done"], &by_pattern["refused"]), (&0.into(), &1.into()));
     system.run(&["cancel", &holder]).code(0);
     system.run(&["dead", "revive", &dead]).code(0);

@@ -138,7 +138,7 @@ mod tests {
     fn segment_header_matches_golden_bytes() {
         let mut golden = [0; SEGMENT_HEADER_BYTES];
         golden[..8].copy_from_slice(b"LONGSEG\n");
-        golden[8] = 4;
+        golden[8] = 5;
         golden[16..32].fill(7);
         golden[32] = 4;
         golden[48] = 1;
