@@ -106,7 +106,7 @@ async fn all(store: &mut Store) -> Released {
     let mut released = Released::default();
     loop {
         store.released(&mut released).await.unwrap();
-        if store.committed() == store.appended() {
+        if store.is_released() {
             return released;
         }
     }
