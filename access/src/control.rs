@@ -16,8 +16,8 @@ use crate::jwt::{Bearer, JwtIssuer, JwtProof, JwtRefusal};
 use crate::policy::{Policy, QueueQuota, Quota, Rights};
 use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 
-/// Authenticates and authorizes the clients of a server. Cheap to clone; clones share their rules. By
-/// default there is no policy, and every client may do everything.
+/// Authenticates and authorizes the clients of a server. Cheap to clone; clones share their rules.
+/// By default there is no policy, and every client may do everything.
 #[derive(Clone)]
 pub struct AccessControl {
     rules: Arc<watch::Sender<Arc<Rules>>>,

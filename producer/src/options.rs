@@ -49,8 +49,8 @@ impl ProducerBuilder {
         self
     }
 
-    /// Sets what to do with batches that may have reached a publisher before its link ended. By default no
-    /// job is duplicated.
+    /// Sets what to do with batches that may have reached a publisher before its link ended. By
+    /// default no job is duplicated.
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
@@ -64,8 +64,8 @@ impl ProducerBuilder {
         self
     }
 
-    /// Sets the most bytes of these jobs in flight; a single job of any size is accepted while there is no
-    /// other. 64 MiB by default.
+    /// Sets the most bytes of these jobs in flight; a single job of any size is accepted while
+    /// there is no other. 64 MiB by default.
     pub fn in_flight_bytes_max(mut self, bytes: usize) -> Self {
         self.in_flight_bytes_max = bytes;
         self
@@ -86,7 +86,8 @@ pub enum Failover {
     /// [`EnqueueError::Unknown`](crate::EnqueueError::Unknown).
     #[default]
     SamePublisher,
-    /// Send it to another publisher if the first one cannot be reached at once: a job may exist at both,
-    /// and run twice. Its receipt names both ([`Receipt::may_be_at`](crate::Receipt::may_be_at)).
+    /// Send it to another publisher if the first one cannot be reached at once: a job may exist at
+    /// both, and run twice. Its receipt names both
+    /// ([`Receipt::may_be_at`](crate::Receipt::may_be_at)).
     MayDuplicate,
 }

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 /// The most IP addresses of a name that are tried, one after the other.
 const ADDRESSES_TRIED_MAX: usize = 8;
 
-/// Lookups in progress in this process. `getaddrinfo` cannot be cancelled, and blocks for up to half
-/// a minute a thread of the pool that handlers and disk reads also use.
+/// Lookups in progress in this process. `getaddrinfo` cannot be cancelled, and blocks for up to
+/// half a minute a thread of the pool that handlers and disk reads also use.
 static LOOKUPS: Semaphore = Semaphore::const_new(16);
 
 /// Why a lookup failed. Both cases may be transient.

@@ -51,8 +51,8 @@ impl Claims {
         Ok(name)
     }
 
-    /// The groups of the client, sorted; none without the claim. Anything but an array of strings is
-    /// refused: without its groups, a client would pass a rule that denies them.
+    /// The groups of the client, sorted; none without the claim. Anything but an array of strings
+    /// is refused: without its groups, a client would pass a rule that denies them.
     pub(super) fn groups(&self, claim: &str) -> Result<Arc<[String]>, JwtRefusal> {
         let Some(list) = self.0.get(claim) else { return Ok(Arc::default()) };
         let texts = list.as_array().and_then(|list| {

@@ -65,9 +65,9 @@ impl Tokens {
     /// Returns the token whose secret was presented.
     ///
     /// Only one comparison takes a time that depends on stored hashes: the lookup by the first
-    /// eight bytes of the presented secret's hash. It reveals at most whether some token's hash begins
-    /// with these; a hash is no secret, and does not help to find one of 256 random bits. The
-    /// comparison of the whole hash takes constant time.
+    /// eight bytes of the presented secret's hash. It reveals at most whether some token's hash
+    /// begins with these; a hash is no secret, and does not help to find one of 256 random bits.
+    /// The comparison of the whole hash takes constant time.
     pub fn verify(
         &self,
         credential: &[u8],

@@ -172,7 +172,7 @@ impl WriteClient {
     /// as silent, as after a crash. Other clones publish nothing any more, and their
     /// [`WriteClient::flushed`] returns at once.
     pub fn abandon(&self) {
-        // First: a task that is told of the end would withdraw the paths.
+        // First: a task that learns of the end would withdraw the paths.
         self.handle.tasks.iter().for_each(AbortHandle::abort);
         self.handle.shared.close();
     }

@@ -59,7 +59,7 @@ pub(super) fn replay(
             continue;
         }
         let why = match next_begins {
-            // It cannot be told from a torn tail: assume the worse.
+            // It cannot be distinguished from a torn tail: assume the worse.
             _ if is_unreadable => Some(UNREADABLE),
             Some(_) => Some("a later segment shows that more commands were committed"),
             None => None,
