@@ -132,7 +132,7 @@ pub(crate) fn target_of(request: &Request) -> String {
         | Request::Jobs(JobsQuery { filter, .. })
         | Request::DeadGroups { filter } => filter.pattern.to_string(),
         Request::Pause { pattern, .. }
-        | Request::Queues { pattern }
+        | Request::Queues { pattern, .. }
         | Request::Feed { pattern, .. } => pattern.to_string(),
         Request::Configure { path, .. } => path.to_string(),
         Request::SetLimit { limit } => limit.pattern.to_string(),

@@ -19,7 +19,7 @@ pub(crate) fn scope<'a>(
         Request::Status | Request::ConfirmClock | Request::Drain { .. } | Request::Quiet { .. } => {
             or_forbidden(rights.may_at_server(action))
         }
-        Request::Queues { pattern } | Request::Feed { pattern, .. } => {
+        Request::Queues { pattern, .. } | Request::Feed { pattern, .. } => {
             within(rights, action, Some(pattern))
         }
         Request::Jobs(JobsQuery { filter, .. })

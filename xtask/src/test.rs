@@ -15,7 +15,7 @@ use crate::report::Report;
 const SLOWEST: usize = 20;
 
 /// The numbers of cases that randomized suites run with `--long`. Their defaults are smaller.
-const LONG: [(&str, &str); 8] = [
+const LONG: [(&str, &str); 9] = [
     ("LONGSHORE_LONG", "1"),
     ("LONGSHORE_MODEL_CASES", "100000"),
     ("LONGSHORE_POWER_CUTS", "10000"),
@@ -24,6 +24,7 @@ const LONG: [(&str, &str); 8] = [
     ("LONGSHORE_WORKED_OFF", "300"),
     ("LONGSHORE_UNSYNCED_CUTS", "5000"),
     ("LONGSHORE_LOSSES", "2000"),
+    ("LONGSHORE_ROTTEN_SNAPSHOTS", "2000"),
 ];
 
 /// One check.

@@ -163,8 +163,8 @@ fn one_stopped_subscriber_does_not_slow_the_others() {
     let mut most = 0;
 
     let (nine, tenth) = all.split_at_mut(SUBSCRIBERS - 1);
-    load(&mut publisher, nine, COMMITS, || {});
-    let quiet = load(&mut publisher, nine, commits, || most = most.max(resident(process)));
+    load(&mut publisher, nine, COMMITS / 4, || {});
+    let quiet = load(&mut publisher, nine, commits / 2, || most = most.max(resident(process)));
     let before = most;
     send(&tenth[0].process, Signal::STOP);
     let with_one_stopped =

@@ -1,5 +1,7 @@
 //! What every client has: `connect`, `builder` and `ready`.
 
+use std::time::Duration;
+
 use longshore::prelude::*;
 use longshore::testing::TestSystem;
 use longshore::{EnqueueError, ReadClient, ReadError, Subscriber};
@@ -20,7 +22,9 @@ async fn ready_clients_have_reached_a_replica() -> anyhow::Result<()> {
     let system = TestSystem::start().await?;
     assert_eq!(ready(&system.cluster()).await, [const { Ok(()) }; 4]);
     let mut closed = Cluster::from("127.0.0.1:1");
-    closed.timing.connect_timeout = std::time::Duration::from_millis(100);
+    closed.timing.connect_timeout = Duration::from_millis(100);
+    closed.timing.retry_wait_min = Duration::from_millis(10);
+    closed.timing.retry_wait_max = Duration::from_millis(10);
     for outcome in ready(&closed).await {
         assert!(matches!(outcome, Err(ReadError::NoAnswer(failures)) if failures.len() == 1));
     }

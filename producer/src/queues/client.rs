@@ -83,12 +83,21 @@ impl Queues {
         &self,
         pattern: Glob,
     ) -> Result<PublisherAnswers<Vec<QueueStat>>, QueuesError> {
-        let request = Request::Queues { pattern: pattern.clone() };
-        self.request_all(&pattern, request, |answer| match answer {
-            Answer::Queues(queues) => Some(queues),
-            _ => None,
-        })
-        .await
+        let PublisherListing { complete, publishers, missing, unanswered } =
+            self.requester.list_publishers(&pattern).await?;
+        let mut tasks = JoinSet::new();
+        for publisher in publishers {
+            let (requester, pattern) = (self.requester.clone(), pattern.clone());
+            tasks.spawn(async move {
+                let stats = requester.stats_of(&publisher, pattern).await;
+                (publisher, stats)
+            });
+        }
+        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        while let Some((publisher, stats)) = next(&mut tasks).await {
+            gathered.add(publisher, stats);
+        }
+        Ok(gathered.sorted())
     }
 
     /// Lists matching jobs in pages, one publisher after another. `query.limit` is the page size
@@ -180,6 +189,33 @@ impl Queues {
             });
         }
         tasks
+    }
+}
+
+impl Requester {
+    /// The stats of all matching queues of a publisher, page by page.
+    async fn stats_of(
+        &self,
+        publisher: &PublisherInfo,
+        pattern: Glob,
+    ) -> Result<Vec<QueueStat>, String> {
+        let mut stats = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let request = Request::Queues { pattern: pattern.clone(), cursor };
+            let page = match self.request(publisher, &request).await {
+                Ok(Answer::Queues(page)) => page,
+                Ok(_) => return Err("unexpected answer".into()),
+                Err(failure) => return Err(failure.to_string()),
+            };
+            stats.extend(page.queues);
+            match page.next {
+                // A cursor that does not advance would never end.
+                Some(next) if next > cursor => cursor = next,
+                Some(_) => return Err("unexpected answer".into()),
+                None => return Ok(stats),
+            }
+        }
     }
 }
 

@@ -37,7 +37,13 @@ fn serve_jobs(publisher: &FakePublisher, jobs: &[u8]) {
                 let next = (from + 2 < jobs.len()).then_some(query.cursor + 2);
                 Answer::Jobs(JobsPage { jobs: page, next, index: 1 })
             }
-            Request::Queues { .. } => Answer::Queues(vec![stat(jobs.len() as u64)]),
+            // The second page is the last.
+            Request::Queues { cursor: 0, .. } => {
+                Answer::Queues(QueuesPage { queues: Vec::new(), next: Some(7) })
+            }
+            Request::Queues { cursor: 7, .. } => {
+                Answer::Queues(QueuesPage { queues: vec![stat(jobs.len() as u64)], next: None })
+            }
             other => panic!("{other:?} was not expected"),
         }))
     });

@@ -263,9 +263,9 @@ async fn open_requests_per_link_are_limited() {
     tool.sender.send(out.finish()).unwrap();
     let mut other = Client::attach(&running, Role::Tool, 2).await;
     loop {
-        let queues = Request::Queues { pattern: Glob::everything() };
-        let Answer::Queues(queues) = other.ask(queues).await else { panic!("queues") };
-        if !queues[0].paused_by.is_empty() {
+        let queues = Request::Queues { pattern: Glob::everything(), cursor: 0 };
+        let Answer::Queues(page) = other.ask(queues).await else { panic!("queues") };
+        if !page.queues[0].paused_by.is_empty() {
             break;
         }
     }

@@ -96,7 +96,7 @@ async fn attempts(client: &mut Client, action: Action, seed: u32) -> Vec<(&'stat
             let query = JobsQuery { limit: 10, ..JobsQuery::of(Filter::of(a())) };
             let requests = [
                 ("status", Request::Status),
-                ("queues", Request::Queues { pattern: a() }),
+                ("queues", Request::Queues { pattern: a(), cursor: 0 }),
                 ("jobs", Request::Jobs(query)),
                 ("dead groups", Request::DeadGroups { filter: Filter::of(a()) }),
                 ("feed", Request::Feed { pattern: a(), after: None }),
@@ -248,10 +248,12 @@ async fn patterns_show_and_take_only_what_the_client_may() {
     let rights = [Action::Enqueue, Action::Work, Action::Inspect, Action::Act];
     control.replace(policy(&[(true, &rights, b)]), None);
     let mut client = Client::attach(&running, Role::Worker, 1).await;
-    let Answer::Queues(queues) = client.ask(Request::Queues { pattern: glob("/**") }).await else {
-        panic!("queues")
-    };
-    assert_eq!(queues.iter().map(|queue| queue.path.as_str()).collect::<Vec<_>>(), ["/jobs/b"]);
+    let request = Request::Queues { pattern: glob("/**"), cursor: 0 };
+    let Answer::Queues(page) = client.ask(request).await else { panic!("queues") };
+    assert_eq!(
+        page.queues.iter().map(|queue| queue.path.as_str()).collect::<Vec<_>>(),
+        ["/jobs/b"]
+    );
     let filter = Filter::of(glob("/**"));
     let query = JobsQuery { limit: 10, ..JobsQuery::of(filter.clone()) };
     let Answer::Jobs(page) = client.ask(Request::Jobs(query)).await else { panic!("jobs") };

@@ -576,8 +576,10 @@ impl StoreScenario {
     }
 
     pub(super) async fn stat(&mut self, queue: &str) -> QueueStat {
-        match self.query(Request::Queues { pattern: queue.parse().unwrap() }).await {
-            PendingAnswer::Ready(Answer::Queues(mut stats)) if stats.len() == 1 => stats.remove(0),
+        match self.query(Request::Queues { pattern: queue.parse().unwrap(), cursor: 0 }).await {
+            PendingAnswer::Ready(Answer::Queues(mut page)) if page.queues.len() == 1 => {
+                page.queues.remove(0)
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -631,13 +633,13 @@ impl StoreScenario {
     /// Checks that counters equal a full scan.
     pub(super) async fn check_counters(&mut self) {
         let pattern = "/**".parse().unwrap();
-        let PendingAnswer::Ready(Answer::Queues(stats)) =
-            self.query(Request::Queues { pattern }).await
+        let PendingAnswer::Ready(Answer::Queues(page)) =
+            self.query(Request::Queues { pattern, cursor: 0 }).await
         else {
             panic!("metrics are answered with metrics")
         };
         let mut jobs = 0;
-        for stat in stats {
+        for stat in page.queues {
             let mut counted = JobCounts::default();
             for view in self.list(filter(stat.path.as_str())).await {
                 let count = match (view.info.state, view.info.retrying) {

@@ -1,6 +1,6 @@
 //! Keys that producers gave to jobs, by scope and text: each once, with a number.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::num::NonZeroU8;
 use std::ops::{Index, IndexMut};
 
@@ -76,7 +76,7 @@ impl<T> Default for KeyTable<T> {
 
 impl<T: Keyed> KeyTable<T> {
     pub(super) fn find(&self, scope: u32, text: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one((scope, text));
+        let hash = hash_of(&self.hasher, (scope, text));
         self.index[part(hash)].find(hash, |number| self.entries[number].key() == (scope, text))
     }
 
@@ -98,7 +98,7 @@ impl<T: Keyed> KeyTable<T> {
 
     pub(super) fn remove(&mut self, number: u32) -> Option<T> {
         let entry = self.entries.remove(number)?;
-        let hash = self.hasher.hash_one(entry.key());
+        let hash = hash_of(&self.hasher, entry.key());
         self.index[part(hash)].remove(hash, number);
         Some(entry)
     }
@@ -137,9 +137,9 @@ impl<T: Keyed> KeyTable<T> {
 
     fn index_key(&mut self, number: u32) {
         let (entries, hasher) = (&self.entries, &self.hasher);
-        let hash_of = |number: u32| hasher.hash_one(entries[number].key());
-        let hash = hash_of(number);
-        self.index[part(hash)].insert(hash, number, hash_of);
+        let hash_at = |number: u32| hash_of(hasher, entries[number].key());
+        let hash = hash_at(number);
+        self.index[part(hash)].insert(hash, number, hash_at);
     }
 }
 
@@ -156,6 +156,15 @@ impl<T: Keyed> IndexMut<u32> for KeyTable<T> {
     fn index_mut(&mut self, number: u32) -> &mut T {
         &mut self.entries[number]
     }
+}
+
+/// In two writes, the first of a whole word: a write costs as much as two words of text. The text is
+/// the last, so its length needs no place.
+fn hash_of(hasher: &RandomState, (scope, text): (u32, &[u8])) -> u64 {
+    let mut hash = hasher.build_hasher();
+    hash.write_u64(scope.into());
+    hash.write(text);
+    hash.finish()
 }
 
 pub(super) fn part(hash: u64) -> usize {

@@ -1,6 +1,6 @@
 //! Job options and keys, each combination stored once: a row stores a number.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 use longshore_protocol::{Due, JobKeys, JobOptions};
 
@@ -161,10 +161,13 @@ impl Profiles {
     fn hash(&self, options: &JobOptions, keys: KeyNumbers) -> u64 {
         let KeyNumbers { order, share, limit, cost, batch, has_parents } = keys;
         let keys = [order, share, limit, u32::from(cost) << 1 | u32::from(has_parents), batch];
-        match self.table.get(DEFAULT).is_none_or(|default| *options == default.options) {
-            true => self.hasher.hash_one(keys),
-            false => self.hasher.hash_one((options, keys)),
+        let mut hash = self.hasher.build_hasher();
+        if self.table.get(DEFAULT).is_some_and(|default| *options != default.options) {
+            options.hash(&mut hash);
         }
+        // One write, without a length.
+        Hash::hash_slice(&keys, &mut hash);
+        hash.finish()
     }
 }
 

@@ -160,15 +160,24 @@ impl State {
         self.queues.iter().map(|queue| (&queue.path, queue.died))
     }
 
-    /// Stats of the matching queues, in the order of their creation.
+    /// Numbers and stats of the matching queues from that number on, in the order of their
+    /// creation, which is that of the numbers.
     pub fn queue_stats(
         &self,
         pattern: &Glob,
         within: Option<&PathSet>,
+        from: u64,
         now: Now,
-    ) -> Vec<QueueStat> {
+    ) -> impl Iterator<Item = (u64, QueueStat)> {
         let queues = self.queues_within(pattern, within).into_iter();
-        queues.map(|number| self.queue_stat(number, now)).collect()
+        let queues = queues.skip_while(move |&number| u64::from(number) < from);
+        queues.map(move |number| (u64::from(number), self.queue_stat(number, now)))
+    }
+
+    /// All of these stats.
+    #[cfg(test)]
+    pub(crate) fn all_queue_stats(&self, pattern: &Glob, now: Now) -> Vec<QueueStat> {
+        self.queue_stats(pattern, None, 0, now).map(|(_, stat)| stat).collect()
     }
 
     /// Stats of one queue, if it exists.

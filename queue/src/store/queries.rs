@@ -1,10 +1,12 @@
 //! Queries of the applied state.
 
 use longshore_protocol::limits::{
-    BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX, PAGE_PARENTS_MAX, PAGE_SCHEDULES_MAX,
+    BATCH_JOBS_MAX, PAGE_BYTES_MAX, PAGE_JOBS_MAX, PAGE_PARENTS_MAX, PAGE_QUEUES_MAX,
+    PAGE_SCHEDULES_MAX,
 };
 use longshore_protocol::messages::work::{
-    Answer, JobsQuery, Request, RequestError, ScheduleInfo, SchedulesPage, Selection,
+    Answer, JobsQuery, QueueStat, QueuesPage, Request, RequestError, ScheduleInfo, SchedulesPage,
+    Selection,
 };
 use longshore_protocol::{JobId, LinkId, PathSet, Token};
 
@@ -19,6 +21,10 @@ const VIEW_BYTES: usize = 512;
 const ATTEMPT_BYTES: usize = 192;
 /// Bytes of a checkpoint beside its content.
 const CHECKPOINT_BYTES: usize = 40;
+/// Bytes of a queue on a page beside its path and patterns: its numbers, settings and limit's name.
+const QUEUE_STAT_BYTES: usize = 512;
+/// Bytes of a pattern beside its text.
+const GLOB_BYTES: usize = 4;
 
 /// Answers from memory. Jobs of queues that are not `within` are not shown; none for all.
 pub(super) fn answer(
@@ -50,8 +56,9 @@ pub(super) fn answer(
             let page = state.schedules_page(&after, limit as usize, within);
             PendingAnswer::Ready(Answer::Schedules(page))
         }
-        Request::Queues { pattern } => {
-            PendingAnswer::Ready(Answer::Queues(state.queue_stats(&pattern, within, now)))
+        Request::Queues { pattern, cursor } => {
+            let stats = state.queue_stats(&pattern, within, cursor, now);
+            PendingAnswer::Ready(Answer::Queues(queues_page(stats)))
         }
         Request::Jobs(query) if query.limit as usize > PAGE_JOBS_MAX => {
             PendingAnswer::Refused(RequestError::OverLimit)
@@ -137,6 +144,24 @@ fn retain_last_attempt(view: &mut JobView) {
     view.attempt_errors.clear();
 }
 
+/// A page of the queues; with at least one, unless there is none.
+fn queues_page(stats: impl Iterator<Item = (u64, QueueStat)>) -> QueuesPage {
+    let mut page = QueuesPage::default();
+    let mut bytes = 0;
+    for (number, stat) in stats {
+        let patterns = stat.paused_by.iter().chain(&stat.closed_by);
+        let patterns = patterns.map(|pattern| GLOB_BYTES + pattern.as_str().len());
+        bytes += QUEUE_STAT_BYTES + stat.path.as_str().len() + patterns.sum::<usize>();
+        let is_full = page.queues.len() == PAGE_QUEUES_MAX || bytes > PAGE_BYTES_MAX;
+        if is_full && !page.queues.is_empty() {
+            page.next = Some(number);
+            break;
+        }
+        page.queues.push(stat);
+    }
+    page
+}
+
 /// How many of the first jobs fit on a page; at least one.
 fn fitting(views: &[JobView], full: bool, parents: bool) -> usize {
     let mut bytes = 0;
@@ -157,4 +182,48 @@ fn fitting(views: &[JobView], full: bool, parents: bool) -> usize {
     };
     let fit = views.iter().map(fits).take_while(|fits| *fits).count();
     fit.max(1).min(views.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::frame::FrameWriter;
+    use longshore_protocol::messages::work::FromPublisher;
+    use longshore_protocol::{Glob, Path};
+
+    use super::*;
+
+    /// A queue whose path has that many bytes.
+    fn stat(number: usize, path_bytes: usize) -> QueueStat {
+        let name = format!("{number:0>width$}", width = path_bytes - 1);
+        let segments = name.as_bytes().chunks(200).map(|name| String::from_utf8_lossy(name));
+        let path = segments.map(|name| format!("/{name}")).collect::<String>();
+        QueueStat::empty(Path::new(&path).expect("a path"))
+    }
+
+    fn page(stats: &[QueueStat]) -> QueuesPage {
+        queues_page((100..).zip(stats.iter().cloned()))
+    }
+
+    #[test]
+    fn a_page_of_queues_ends_at_its_number_and_at_its_bytes() {
+        assert_eq!(page(&[]), QueuesPage::default());
+        let short: Vec<QueueStat> = (0..=PAGE_QUEUES_MAX).map(|n| stat(n, 8)).collect();
+        let first = page(&short);
+        assert_eq!(first.queues, short[..PAGE_QUEUES_MAX]);
+        assert_eq!(first.next, Some(100 + PAGE_QUEUES_MAX as u64));
+        assert_eq!(page(&short[1..]).next, None);
+
+        let patterns = (0..1_024).map(|n| Glob::new(&format!("/{n:0>250}/**")).expect("a glob"));
+        let paused = QueueStat { paused_by: patterns.collect(), ..stat(0, 8) };
+        let long: Vec<QueueStat> = (0..PAGE_QUEUES_MAX).map(|n| stat(n, 1_000)).collect();
+        for stats in [vec![paused; 20], long] {
+            let page = page(&stats);
+            assert_eq!(page.next, Some(100 + page.queues.len() as u64));
+            let mut frame = FrameWriter::new();
+            let answer = Ok(Answer::Queues(page));
+            FromPublisher::Answer { id: 1, answer }.encode(&mut frame);
+            let bytes = frame.finish().len();
+            assert!((PAGE_BYTES_MAX / 4..=PAGE_BYTES_MAX).contains(&bytes), "{bytes} bytes");
+        }
+    }
 }

@@ -121,7 +121,13 @@ async fn nothing_is_released_before_its_sync() {
     all(&mut store).await;
     disk.block_syncs(true);
     enqueue(&mut store, at(1_001), 1, 3);
-    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() }, None);
+    store.query(
+        at(1_001),
+        PRODUCER,
+        7,
+        Request::Queues { pattern: "/**".parse().unwrap(), cursor: 0 },
+        None,
+    );
     let mut released = Released::default();
     for _ in 0..3 {
         let waited = Duration::from_millis(20);
@@ -149,7 +155,13 @@ async fn query_of_durable_state_needs_no_commit() {
     let disk = SimulatedDisk::default();
     let mut store = open(&disk, 1_000);
     disk.block_syncs(true);
-    store.query(at(1_001), PRODUCER, 7, Request::Queues { pattern: "/**".parse().unwrap() }, None);
+    store.query(
+        at(1_001),
+        PRODUCER,
+        7,
+        Request::Queues { pattern: "/**".parse().unwrap(), cursor: 0 },
+        None,
+    );
     let mut released = Released::default();
     store.released(&mut released).await.unwrap();
     assert_eq!(released.answered.len(), 1);
@@ -359,7 +371,7 @@ async fn each_commit_releases_only_its_own_commands() {
     let id = PublisherId([9; 16]);
     let mut store =
         Store::start(log, Replay::new(), id, at(0), stamp, StoreOptions::default()).unwrap();
-    let everything = || Request::Queues { pattern: "/**".parse().unwrap() };
+    let everything = || Request::Queues { pattern: "/**".parse().unwrap(), cursor: 0 };
     link(&mut store, at(0), PRODUCER, 1, Role::Producer);
     for request in 1..=6 {
         enqueue(&mut store, at(request), request, 2);

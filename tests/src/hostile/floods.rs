@@ -20,16 +20,17 @@ pub(super) async fn client_hellos(attacker: &Attacker) -> Outcome {
     let hello = client_hello(attacker);
     let target = &attacker.target;
     let lanes = (0..LANES).map(async |lane| {
-        let mut rounds = 0;
+        let (mut rounds, mut sent) = (0, 0);
         while attacker.goes_on(rounds) {
             rounds += 1;
             let server = [target.publisher, target.replica][(lane + rounds) % 2];
             let Ok(mut stream) = peer::tcp(server).await else { continue };
             if stream.write_all(&hello).await.is_ok() {
+                sent += 1;
                 let _ = peer::in_time(stream.read(&mut [0; 1])).await;
             }
         }
-        rounds as u64
+        sent
     });
     Ok(join_all(lanes).await.into_iter().sum())
 }
@@ -37,17 +38,18 @@ pub(super) async fn client_hellos(attacker: &Attacker) -> Outcome {
 /// Opens links with a valid token, each of a session of its own, and closes them at once.
 pub(super) async fn new_links(attacker: &Attacker) -> Outcome {
     let lanes = (0..LANES).map(async |lane| {
-        let mut rounds = 0;
+        let (mut rounds, mut opened) = (0, 0);
         while attacker.goes_on(rounds) {
             rounds += 1;
-            match (lane + rounds) % 3 {
-                0 => drop(Peer::dial(attacker, Role::ResolverReader).await),
-                1 => drop(Peer::attach(attacker, Role::Worker).await),
+            let is_open = match (lane + rounds) % 3 {
+                0 => Peer::dial(attacker, Role::ResolverReader).await.is_ok(),
+                1 => Peer::attach(attacker, Role::Worker).await.is_ok(),
                 // Without `Attach`.
-                _ => drop(Peer::dial(attacker, Role::Producer).await),
-            }
+                _ => Peer::dial(attacker, Role::Producer).await.is_ok(),
+            };
+            opened += u64::from(is_open);
         }
-        rounds as u64
+        opened
     });
     Ok(join_all(lanes).await.into_iter().sum())
 }

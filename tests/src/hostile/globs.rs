@@ -61,7 +61,7 @@ pub(super) async fn backtracking_globs(attacker: &Attacker) -> Outcome {
     while attacker.goes_on(requests as usize) {
         for pattern in globs.clone() {
             requests += 1;
-            let answer = link.request(requests, Request::Queues { pattern }).await?;
+            let answer = link.request(requests, Request::Queues { pattern, cursor: 0 }).await?;
             expect(answer.is_ok(), || format!("a glob is refused: {answer:?}"))?;
         }
         requests += 1;

@@ -94,7 +94,7 @@ pub(super) async fn new_keys(attacker: &Attacker) -> Outcome {
         // An answer shows that all of them were read.
         let pattern =
             Glob::new(&format!("{GROUND}/**")).map_err(|error| Surprise(error.to_string()))?;
-        let answer = link.request(rounds as u64, Request::Queues { pattern }).await?;
+        let answer = link.request(rounds as u64, Request::Queues { pattern, cursor: 0 }).await?;
         expect(answer.is_ok(), || format!("after new keys: {answer:?}"))?;
     }
     Ok(changes)

@@ -124,8 +124,10 @@ impl Peer {
 
     /// The number of jobs in queues.
     pub(super) async fn jobs(&mut self, pattern: Glob) -> Result<u64, Surprise> {
-        match self.request(1, Request::Queues { pattern }).await? {
-            Ok(Answer::Queues(queues)) => Ok(queues.iter().map(|queue| queue.counts.total()).sum()),
+        match self.request(1, Request::Queues { pattern, cursor: 0 }).await? {
+            Ok(Answer::Queues(page)) => {
+                Ok(page.queues.iter().map(|queue| queue.counts.total()).sum())
+            }
             other => Err(Surprise(format!("no queues: {other:?}"))),
         }
     }

@@ -21,7 +21,8 @@ use super::peer::{Peer, session};
 use super::subscriptions::glob;
 use super::{Attacker, GROUND, OTHERS, Outcome, Surprise, expect};
 
-/// Tokens around Mallory's own that are tried: those of others' leases are among them.
+/// Tokens around Mallory's own that are tried: those of others' leases are among them, and Trudy's
+/// always.
 const GUESSES: u64 = 2_000;
 
 /// Settles, renews, starts and checkpoints leases of others, whose tokens are near Mallory's own.
@@ -30,10 +31,18 @@ pub(super) async fn leases_of_others(attacker: &Attacker) -> Outcome {
     let mut rounds = 0;
     while attacker.goes_on(rounds) {
         rounds += 1;
+        let (secret, role) = (&attacker.target.trudy, Role::Worker);
+        let mut trudy = Peer::dial_as(attacker, role, secret, session()).await?;
+        trudy.attached(Tokens::default()).await?;
+        trudy.enqueue(1, &[&path]).await?;
+        let of_trudy = trudy.take_job(1, &path).await?;
         let mut link = Peer::attach(attacker, Role::Worker).await?;
         link.enqueue(1, &[&path]).await?;
         let own = link.take_job(1, &path).await?;
-        let guesses = guesses(own);
+        let mut guesses = guesses(own);
+        if !guesses.contains(&of_trudy) {
+            guesses[0] = of_trudy;
+        }
         let outcomes = link.complete(1, &guesses).await?;
         let stale = outcomes.iter().all(|outcome| *outcome == SettleOutcome::StaleToken);
         expect(stale && outcomes.len() == guesses.len(), || "a guess settles a job".to_owned())?;
@@ -64,6 +73,8 @@ pub(super) async fn leases_of_others(attacker: &Attacker) -> Outcome {
         expect(attached.gone.0 == guesses, || "a guess moves a lease".to_owned())?;
         let outcomes = link.complete(2, &[own]).await?;
         expect(outcomes == [SettleOutcome::Accepted], || format!("her own is {outcomes:?}"))?;
+        let outcomes = trudy.complete(1, &[of_trudy]).await?;
+        expect(outcomes == [SettleOutcome::Accepted], || format!("Trudy's is {outcomes:?}"))?;
     }
     Ok(rounds as u64 * 4 * GUESSES)
 }
@@ -117,7 +128,7 @@ pub(super) async fn queues_of_others(attacker: &Attacker) -> Outcome {
         };
         let requests = [
             Request::Jobs(query),
-            Request::Queues { pattern: glob(OTHERS)? },
+            Request::Queues { pattern: glob(OTHERS)?, cursor: 0 },
             Request::Feed { pattern: glob(OTHERS)?, after: None },
             Request::DeadGroups { filter: everything()? },
             Request::Pause { gate: Gate::Delivery, pattern: all()?, paused: true },

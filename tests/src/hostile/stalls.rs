@@ -99,13 +99,14 @@ pub(super) async fn unread_answers(attacker: &Attacker) -> Outcome {
             0 => (Role::ResolverReader, &[][..], &of_replica),
             _ => (Role::Tool, &attach[..], &of_publisher),
         };
-        let mut rounds = 0;
+        let (mut rounds, mut unread) = (0, 0);
         while attacker.goes_on(rounds) && rounds < 8 {
             rounds += 1;
             let Ok(mut link) = Peer::dial(attacker, role).await else { continue };
             if link.send(first).await.is_err() {
                 continue;
             }
+            unread += 1;
             let mut written = 0;
             while written < BYTES {
                 let writing = link.stream.write_all(requests);
@@ -117,7 +118,7 @@ pub(super) async fn unread_answers(attacker: &Attacker) -> Outcome {
             // In the short form the other lanes go on meanwhile.
             sleep(Duration::from_millis(if attacker.is_long() { 2_000 } else { 20 })).await;
         }
-        rounds as u64
+        unread
     });
     Ok(join_all(lanes).await.into_iter().sum())
 }
@@ -165,7 +166,7 @@ impl Held {
 /// Holds as many connections at a stage as it can, and opens those again that the server closes. In
 /// the end the server has to close them all.
 async fn hold(attacker: &Attacker, stage: Stage) -> Outcome {
-    let (mut held, mut attempts, mut rounds) = (Vec::new(), 0, 0);
+    let (mut held, mut stopped, mut rounds) = (Vec::new(), 0, 0);
     let hello = Arc::new(client_hello(attacker));
     while attacker.goes_on(rounds) {
         held.retain(|connection: &Held| !connection.is_closed());
@@ -177,8 +178,9 @@ async fn hold(attacker: &Attacker, stage: Stage) -> Outcome {
             let opened = (0..missing.div_ceil(2).min(AT_ONCE))
                 .map(|_| timeout(SLACK, open(attacker, server, stage, &hello)));
             let opened = join_all(opened).await;
-            attempts += opened.len() as u64;
+            let before = held.len();
             held.extend(opened.into_iter().flatten().flatten());
+            stopped += (held.len() - before) as u64;
         }
         rounds += 1;
     }
@@ -193,7 +195,7 @@ async fn hold(attacker: &Attacker, stage: Stage) -> Outcome {
             format!("{left} are open after {SERVERS_WAIT:?} without a handshake")
         })?;
     }
-    Ok(attempts)
+    Ok(stopped)
 }
 
 /// Opens a connection and brings it to a stage; none if the server does not let it.

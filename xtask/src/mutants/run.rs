@@ -38,12 +38,19 @@ pub(crate) enum Verdict {
     NotTried(String),
 }
 
+/// What cargo prints of a test process that aborted.
+const ABORTED: &str = "(signal: 6, SIGABRT";
+
 impl Verdict {
     /// The verdict on a fault that compiles, from the result and output of its suite.
     pub(crate) fn of(result: RunResult, output: &str) -> Verdict {
         match result {
             RunResult::Passed => Verdict::Survived,
             RunResult::TimedOut => Verdict::Hung,
+            // Memory or disk may have run out, for instance.
+            RunResult::Failed if failed_tests(output).is_empty() && !output.contains(ABORTED) => {
+                Verdict::NotTried("the run failed, and no test of it".to_owned())
+            }
             RunResult::Failed => Verdict::Caught(failed_tests(output)),
         }
     }
@@ -55,7 +62,7 @@ impl Verdict {
     pub(crate) fn text(&self) -> String {
         match self {
             Verdict::Caught(tests) => match &tests[..] {
-                [] => "caught: the run failed".to_owned(),
+                [] => "caught: a test's process aborted".to_owned(),
                 [one] => format!("caught by {one}"),
                 [one, rest @ ..] => format!("caught by {one} and {} more", rest.len()),
             },
@@ -138,7 +145,9 @@ mod tests {
         let caught = Verdict::of(RunResult::Failed, output);
         assert_eq!(caught, Verdict::Caught(vec!["a::c".to_owned(), "a::d".to_owned()]));
         assert_eq!(caught.text(), "caught by a::c and 1 more");
-        assert!(Verdict::of(RunResult::Failed, "").is_caught());
+        assert!(!Verdict::of(RunResult::Failed, "").is_caught());
+        let aborted = "process didn't exit successfully: `x` (signal: 6, SIGABRT: process abort)";
+        assert!(Verdict::of(RunResult::Failed, aborted).is_caught());
         assert!(Verdict::of(RunResult::TimedOut, "").is_caught());
         assert!(!Verdict::of(RunResult::Passed, output).is_caught());
         assert!(!Verdict::NotTried("stale".to_owned()).is_caught());

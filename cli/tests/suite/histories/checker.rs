@@ -83,7 +83,8 @@ pub(super) fn check_concurrency(
 ) -> Result<(), String> {
     let mut changes: Vec<(u64, bool, u64)> = Vec::new();
     for run in runs {
-        let (Some(key), Some(ended)) = (key_of(run.job), run.ended) else { continue };
+        let Some(key) = key_of(run.job) else { continue };
+        let ended = run.ended.unwrap_or(run.began + 1);
         changes.extend([(run.began, true, key), (ended, false, key)]);
     }
     // At the same instant an end comes first.
@@ -194,6 +195,8 @@ fn jobs_beyond_a_limit_are_found() {
     assert_eq!(check_concurrency(&good, 2, key_of), Ok(()));
     let beside = [&good[..], &[run(8, 4, 7)]].concat();
     assert_eq!(check_concurrency(&beside, 2, key_of).unwrap_err(), "3 jobs of key 0 ran at 4");
+    let killed = [&good[..], &[run(8, 4, None)]].concat();
+    assert_eq!(check_concurrency(&killed, 2, key_of).unwrap_err(), "3 jobs of key 0 ran at 4");
     let without = [&good[..], &[run(12, 4, 7)]].concat();
     assert_eq!(check_concurrency(&without, 2, key_of), Ok(()));
 }

@@ -13,8 +13,8 @@ use crate::id::JobId;
 use crate::job::JobError;
 use crate::job_limit::JobLimit;
 use crate::limits::{
-    BATCH_JOBS_MAX, CHECKPOINTS_MAX, DEAD_GROUPS_MAX, LIMITS_MAX, PAGE_JOBS_MAX, PAUSES_MAX,
-    QUEUES_MAX, QUIETED_WORKERS_MAX,
+    BATCH_JOBS_MAX, CHECKPOINTS_MAX, DEAD_GROUPS_MAX, LIMITS_MAX, PAGE_JOBS_MAX, PAGE_QUEUES_MAX,
+    PAUSES_MAX, QUIETED_WORKERS_MAX,
 };
 use crate::path::Path;
 use crate::runs::Runs;
@@ -25,8 +25,8 @@ fields! {
     pub enum Answer, "answer" {
         /// To [`Request::Status`](super::Request::Status).
         1 = Status(status: PublisherStatus),
-        /// To [`Request::Queues`](super::Request::Queues); at most 100,000.
-        2 = Queues(queues: Vec<QueueStat> = at_most("queues", QUEUES_MAX)),
+        /// To [`Request::Queues`](super::Request::Queues).
+        2 = Queues(page: QueuesPage),
         /// To [`Request::Jobs`](super::Request::Jobs).
         3 = Jobs(page: JobsPage),
         /// To [`Request::Job`](super::Request::Job) and [`Request::Await`](super::Request::Await);
@@ -70,6 +70,15 @@ fields! {
         18 = Schedules(page: SchedulesPage),
         /// To [`Request::PreviewSchedule`](super::Request::PreviewSchedule).
         19 = Occurrences(occurrences: Occurrences),
+    }
+
+    /// A page of queues, in the order of their creation.
+    #[derive(Default)]
+    pub struct QueuesPage {
+        /// The queues.
+        pub queues: Vec<QueueStat> = at_most("queues of a page", PAGE_QUEUES_MAX),
+        /// The start of the next page; `None` after the last.
+        pub next: Option<u64>,
     }
 
     /// A page of jobs, in the publisher's order.

@@ -21,7 +21,8 @@ mod status;
 use bytes::Bytes;
 
 pub use answer::{
-    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, JobsPage, PauseReport, ReplaceOutcome,
+    ActOutcome, ActionReport, Answer, DeadGroup, DeadGroups, JobsPage, PauseReport, QueuesPage,
+    ReplaceOutcome,
 };
 pub use attach::{Attach, Attached};
 pub use credit::{Credit, Order, Source, Sources, Subscribe, Tokens, Waiting};

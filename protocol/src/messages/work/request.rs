@@ -23,10 +23,13 @@ fields! {
     pub enum Request, "request" {
         /// Statistics of the publisher itself.
         1 = Status,
-        /// Statistics of all matching queues.
+        /// Statistics of matching queues: a page of them.
         2 = Queues {
             /// The queues.
             pattern: Glob,
+            /// The start of the page: 0, or [`QueuesPage::next`](super::QueuesPage::next) of the
+            /// page before.
+            cursor: u64,
         },
         /// A page of jobs.
         3 = Jobs(query: JobsQuery),

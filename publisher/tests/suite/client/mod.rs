@@ -264,8 +264,8 @@ impl Client {
     }
 
     pub(crate) async fn counts(&mut self) -> JobCounts {
-        match self.ask(Request::Queues { pattern: glob("/jobs/a") }).await {
-            Answer::Queues(queues) => queues[0].counts,
+        match self.ask(Request::Queues { pattern: glob("/jobs/a"), cursor: 0 }).await {
+            Answer::Queues(page) => page.queues[0].counts,
             other => panic!("{other:?}"),
         }
     }

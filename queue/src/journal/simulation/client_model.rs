@@ -440,7 +440,7 @@ impl ClientModel {
             );
             *setting = Setting { value, unanswered: 0 };
         }
-        let stats = state.queue_stats(&Glob::everything(), None, now);
+        let stats = state.all_queue_stats(&Glob::everything(), now);
         for (path, setting) in &mut self.settings {
             let stat = stats.iter().find(|stat| stat.path == *path);
             let value = stat.map(|stat| stat.settings.clone()).unwrap_or_default();

@@ -116,5 +116,5 @@ fn view_of(state: &State, now: Now) -> StateView {
     running.sort_unstable_by_key(|lease| lease.token);
     let query = JobsQuery { full: true, ..JobsQuery::of(Filter::of(all.clone())) };
     let (jobs, _) = state.jobs(&query, None, now);
-    StateView { totals: state.totals(), running, queues: state.queue_stats(&all, None, now), jobs }
+    StateView { totals: state.totals(), running, queues: state.all_queue_stats(&all, now), jobs }
 }

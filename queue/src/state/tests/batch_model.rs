@@ -28,6 +28,7 @@ struct Job {
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     closed: bool,
+    completed: u64,
     cancelled: u64,
     has_died: bool,
 }
@@ -146,6 +147,10 @@ impl Model {
             }
         } else if state == JobState::Cancelled {
             self.count_cancelled(around);
+        } else if state == JobState::Completed
+            && let Some(batch) = self.batch_mut(around)
+        {
+            batch.completed += 1;
         }
         self.propagate(number);
         if is_batch && state == JobState::Cancelled {
@@ -158,9 +163,13 @@ impl Model {
     }
 
     fn count_cancelled(&mut self, batch: Option<u32>) {
-        if let Some(batch) = batch.and_then(|batch| self.jobs.get_mut(&batch)?.batch.as_mut()) {
+        if let Some(batch) = self.batch_mut(batch) {
             batch.cancelled += 1;
         }
+    }
+
+    fn batch_mut(&mut self, number: Option<u32>) -> Option<&mut Batch> {
+        self.jobs.get_mut(&number?)?.batch.as_mut()
     }
 
     fn drop_job(&mut self, number: u32) {
@@ -312,7 +321,7 @@ fn keep_of(number: u32) -> Option<u64> {
 }
 
 fn job_of(state: JobState, member_of: Option<u32>, closed: Option<bool>) -> Job {
-    let batch = closed.map(|closed| Batch { closed, cancelled: 0, has_died: false });
+    let batch = closed.map(|closed| Batch { closed, completed: 0, cancelled: 0, has_died: false });
     Job { state, waits_for: BTreeSet::new(), batch, member_of }
 }
 
@@ -448,7 +457,7 @@ fn check(scenario: &StateScenario, model: &mut Model) -> Result<(), TestCaseErro
         let expected = job.batch.map(|batch| BatchInfo {
             closed: batch.closed,
             open: model.members(number, is_open).len() as u64,
-            completed: known.batch.expect("it is a batch").completed,
+            completed: batch.completed,
             dead: model.dead_members(number).len() as u64,
             cancelled: batch.cancelled,
         });

@@ -366,7 +366,8 @@ fn one_command_moves_a_bounded_number_of_jobs_into_a_raised_limit() {
 }
 
 #[test]
-fn finding_the_next_job_does_not_depend_on_100_000_keys_that_wait() {
+fn finding_the_next_job_does_not_depend_on_the_keys_that_wait() {
+    let keys = if std::env::var_os("LONGSHORE_LONG").is_some() { 100_000 } else { 10_000 };
     let mut scenario = StateScenario::begin();
     set(&mut scenario, &limit(LimitScope::Key, "/jobs/*")).expect("a limit");
     let producer = scenario.link("p");
@@ -389,8 +390,8 @@ fn finding_the_next_job_does_not_depend_on_100_000_keys_that_wait() {
         steps::take()
     };
     let few = steps_of(0..10);
-    let many = steps_of(10..100_000);
-    assert!(many <= few, "{many} steps with 100,000 keys, {few} with ten");
+    let many = steps_of(10..keys);
+    assert!(many <= few, "{many} steps with {keys} keys, {few} with ten");
 }
 
 #[test]

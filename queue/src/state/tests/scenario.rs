@@ -279,7 +279,7 @@ impl StateScenario {
     }
 
     pub(super) fn stat_of(&self, text: &str) -> QueueStat {
-        self.state.queue_stats(&glob(text), None, self.now).swap_remove(0)
+        self.state.all_queue_stats(&glob(text), self.now).swap_remove(0)
     }
 }
 

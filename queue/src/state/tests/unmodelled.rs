@@ -198,7 +198,7 @@ fn oldest_ready_job_shows_its_waiting_time() {
     let producer = scenario.link("producer");
     scenario.enqueue(producer, &[plain(2)]);
     let oldest = |scenario: &StateScenario| {
-        scenario.state.queue_stats(&glob(QUEUE), None, scenario.now)[0].oldest_ready_ms
+        scenario.state.all_queue_stats(&glob(QUEUE), scenario.now)[0].oldest_ready_ms
     };
     assert_eq!(oldest(&scenario), Some(500));
     let (_, delivered) = scenario.worker("a", QUEUE, 1);

@@ -140,7 +140,7 @@ impl Harness {
     }
 
     pub(super) fn compare_queues(&self) {
-        let stats = self.state.queue_stats(&glob("/**"), None, self.now);
+        let stats = self.state.all_queue_stats(&glob("/**"), self.now);
         assert_eq!(stats.len(), self.model.queues.len());
         for (stat, queue) in stats.iter().zip(&self.model.queues) {
             let counts = self.model.counts(&queue.path);

@@ -227,7 +227,7 @@ impl Harness {
         {
             assert_previewed(&command, &preview, report);
         }
-        let stats = self.state.queue_stats(&glob("/**"), None, self.now);
+        let stats = self.state.all_queue_stats(&glob("/**"), self.now);
         let held = stats.into_iter().filter(|stat| stat.limited_by.is_some());
         self.model.held = held.map(|stat| stat.path).collect();
         self.model.schedule_names = names;

@@ -3,8 +3,6 @@
 //! No delivery may exceed a limit. What the state holds back has no room, or the state's timer is
 //! due by when it has.
 
-use std::collections::BTreeSet;
-
 use longshore_protocol::messages::work::{BlockedBy, RequestError};
 use longshore_protocol::{JobLimit, JobState, LimitScope, Path};
 
@@ -305,10 +303,16 @@ impl Model {
         if job.phase != Phase::Limited && !is_held {
             return None;
         }
-        let names: BTreeSet<&String> = self.job_limits.iter().map(|l| &l.limit.name).collect();
+        let applies = |name: &String| {
+            let mut limits = self.job_limits.iter().filter(|known| known.limit.name == *name);
+            limits.any(|limit| {
+                let is_of_key = limit.limit.scope == LimitScope::Key;
+                limit.covers(&job.path, job.limit.as_ref()) && is_of_key != is_held
+            })
+        };
         let is_right = match actual? {
             BlockedBy::Limit { by, key } => {
-                names.contains(&by.limit) && *key == job.limit.clone().filter(|_| !is_held)
+                applies(&by.limit) && *key == job.limit.clone().filter(|_| !is_held)
             }
             BlockedBy::Throttled { key, .. } => Some(key) == job.limit.as_ref() && !is_held,
             BlockedBy::Order { .. } | BlockedBy::Parent { .. } | BlockedBy::Members(_) => false,
