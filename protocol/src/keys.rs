@@ -141,20 +141,20 @@ impl Decode for JobKeys {
     }
 }
 
-/// Reads the parents of a job from its keys. A worker needs none of the others: texts are skipped,
-/// which the publisher checked.
+/// Reads the parents of a job from its keys. The others are checked and not copied: a worker needs
+/// none of them.
 pub(crate) fn parents_of_keys(r: &mut Reader) -> Result<Vec<Parent>, WireError> {
     let empty = r.invalid("keys without a key");
     read_masked! {
         r, mask, "key of a job that this version does not know",
         0 => _idempotency: Idempotency::decode,
-        1 => _order: |r| skip_key(r, "order key"),
+        1 => _order: |r| key_text(r, "order key").map(drop),
         2 => _unique: Unique::decode,
         3 => _fair: |r: &mut Reader| {
-            skip_key(r, "fair key")?;
+            key_text(r, "fair key")?;
             fair_weight(r)
         },
-        4 => _limit: |r| skip_key(r, "limit key"),
+        4 => _limit: |r| key_text(r, "limit key").map(drop),
         5 => _cost: cost,
         6 => after: parents,
         7 => _batch: NewBatch::decode,
@@ -188,12 +188,11 @@ fn cost(r: &mut Reader) -> Result<u16, WireError> {
 
 /// Reads a key of 1 to 80 bytes.
 pub(crate) fn key(r: &mut Reader, what: &'static str) -> Result<String, WireError> {
-    let empty = r.invalid("empty key");
-    let key = r.text(what, KEY_BYTES_MAX)?;
-    if key.is_empty() { Err(empty) } else { Ok(key.to_owned()) }
+    key_text(r, what).map(str::to_owned)
 }
 
-fn skip_key(r: &mut Reader, what: &'static str) -> Result<(), WireError> {
-    let length = r.count(what, KEY_BYTES_MAX, 1)?;
-    r.skip(length)
+fn key_text<'a>(r: &'a mut Reader, what: &'static str) -> Result<&'a str, WireError> {
+    let empty = r.invalid("empty key");
+    let key = r.text(what, KEY_BYTES_MAX)?;
+    if key.is_empty() { Err(empty) } else { Ok(key) }
 }

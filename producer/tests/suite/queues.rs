@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fake::FakePublisher;
 use longshore_producer::{JobLocator, JobLookupError, Queues};
 use longshore_protocol::messages::work::{
-    Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, Request,
+    Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, QueuesPage, Request,
 };
 use longshore_protocol::{Glob, JobId, JobRef, JobState, Path, QueueSettings};
 

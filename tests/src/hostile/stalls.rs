@@ -85,7 +85,7 @@ pub(super) async fn unread_answers(attacker: &Attacker) -> Outcome {
     let of_replica = framed(|out| {
         (0..1_000).for_each(|_| ToReplica::ListMatching(listing.clone()).encode(out));
     });
-    let request = Request::Queues { pattern: glob(&format!("{GROUND}/**")) };
+    let request = Request::Queues { pattern: glob(&format!("{GROUND}/**")), cursor: 0 };
     let of_publisher = framed(|out| {
         (0..1_000).for_each(|id| {
             ToPublisher::Request { id, request: request.clone() }.encode(out);
