@@ -7,20 +7,23 @@ use longshore_transport::{TlsAcceptor, TlsDialer};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-/// PEM files: a certificate authority, and a certificate signed by it for 127.0.0.1 and
-/// `longshore.test`.
+/// PEM files: a certificate authority, and a certificate signed by it for 127.0.0.1 and a name.
 pub struct Pem {
     directory: TempDir,
 }
 
 impl Pem {
     pub fn new() -> Pem {
+        Pem::of("longshore.test")
+    }
+
+    pub fn of(name: &str) -> Pem {
         let directory = TempDir::new().unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority =
             CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
-        let names = ["127.0.0.1".to_owned(), "longshore.test".to_owned()];
+        let names = ["127.0.0.1".to_owned(), name.to_owned()];
         let key = KeyPair::generate().unwrap();
         let chain = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
         let pem = Pem { directory };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_access::{
     AccessControl, JWK_FILE_BYTES_MAX, JwtIssuer, JwtKeys, JwtTerms, POLICY_BYTES_MAX, Policy,
@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::config::AccessConfig;
 use crate::failure::UsageError;
 use crate::files;
+use crate::repeated_warning::{FAILURE_EVERY, RepeatedWarning};
 
 /// How often the files are compared with what is in force: so long a revoked token is accepted.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,14 +66,14 @@ impl AccessRules {
 
     /// Compares the files with what is in force, for as long as the process runs.
     pub(crate) async fn keep_fresh(self) {
-        let mut failed: Option<String> = None;
+        let mut warning = RepeatedWarning::default();
         while self.files.is_some() {
             tokio::time::sleep(RELOAD_INTERVAL).await;
             let why = self.reload().await.err();
-            if let Some(why) = why.as_ref().filter(|why| failed.as_ref() != Some(*why)) {
+            if warning.is_due(why.as_deref(), FAILURE_EVERY, Instant::now()) {
+                let why = why.unwrap_or_default();
                 warn!("access: {why}; what was read before stays in force");
             }
-            failed = why;
         }
     }
 

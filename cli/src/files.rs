@@ -61,9 +61,15 @@ pub(crate) fn written(folder: &Path, text: &str, mode: u32) -> io::Result<NamedT
 /// is its owner's alone; one that exists keeps its owner, group and mode, by which a service may
 /// read it. Its folder is made if it is missing.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
+    replace_or_make(file, text, PRIVATE_MODE)
+}
+
+/// The same; a new file has that mode.
+pub(crate) fn replace_or_make(file: &Path, text: &str, mode: u32) -> io::Result<()> {
     let file = real_path(file)?;
     let folder = folder_of(&file);
     fs::create_dir_all(folder)?;
+    // Private until it has its owner.
     let new = written(folder, text, PRIVATE_MODE)?;
     match fs::metadata(&file) {
         Ok(old) => {
@@ -73,7 +79,9 @@ pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
             }
             new.as_file().set_permissions(old.permissions())?;
         }
-        Err(why) if why.kind() == ErrorKind::NotFound => {}
+        Err(why) if why.kind() == ErrorKind::NotFound => {
+            new.as_file().set_permissions(Permissions::from_mode(mode))?;
+        }
         Err(why) => return Err(why),
     }
     new.persist(&file).map_err(|error| error.error)?;

@@ -20,6 +20,7 @@ mod logging;
 mod output;
 mod registration;
 mod reload;
+mod repeated_warning;
 mod schedule;
 #[cfg(test)]
 mod schema;

@@ -57,7 +57,12 @@ impl ConfigReloader {
             // Whatever the configuration is: the file may have been renamed.
             self.audit.reopen();
             let status = match self.reload(limits.as_ref()).await {
-                Ok(()) => "the configuration is reloaded".to_owned(),
+                Ok(unusable) if unusable.is_empty() => "the configuration is reloaded".to_owned(),
+                Ok(unusable) => {
+                    let unusable = unusable.join("; ");
+                    tracing::error!("SIGHUP: {unusable}; everything else is reloaded");
+                    format!("the configuration is reloaded, except for {unusable}")
+                }
                 Err(error) => {
                     tracing::error!("SIGHUP: {error}; nothing has changed");
                     format!("the configuration is not reloaded: {error}")
@@ -67,7 +72,9 @@ impl ConfigReloader {
         }
     }
 
-    async fn reload(&mut self, limits: Option<&LimitsHandle>) -> Result<(), String> {
+    /// Reloads what may change. Certificates and rules that cannot be used do not keep the rest
+    /// from changing, such as the log filter: they are returned, and what was read before is used.
+    async fn reload(&mut self, limits: Option<&LimitsHandle>) -> Result<Vec<String>, String> {
         let config = Config::load(&self.overrides).map_err(|error| error.to_string())?;
         let file = config.file.as_ref().map(|file| file.value.clone());
         // Do not fall back to the defaults or to a file at another default location.
@@ -76,8 +83,9 @@ impl ConfigReloader {
             return Err(format!("the configuration file {} is gone", gone.display()));
         }
         self.file = file;
-        self.tls.reload().await.map_err(|why| format!("TLS: {why}"))?;
-        self.rules.reload().await.map_err(|why| format!("access: {why}"))?;
+        let certificates = self.tls.reload().await.map_err(|why| format!("TLS: {why}"));
+        let rules = self.rules.reload().await.map_err(|why| format!("access: {why}"));
+        let unusable = [certificates, rules].into_iter().filter_map(Result::err).collect();
         let read = rows(&config);
         let plan = plan_reload(self.service, &self.fixed, &self.in_force, &read);
         let filter = config.log.value.as_deref();
@@ -101,7 +109,7 @@ impl ConfigReloader {
                 *old = new;
             }
         }
-        Ok(())
+        Ok(unusable)
     }
 }
 

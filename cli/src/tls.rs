@@ -1,23 +1,39 @@
 //! TLS of this process: loaded at its start, and again when a file has changed.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use longshore::{Access, Cluster, TlsAcceptor, TlsDialer, TlsError};
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
+use crate::certificates::{Description, PemFile, Validity};
 use crate::config::{Authority, ClientCertificates, Config};
 use crate::failure::UsageError;
+use crate::repeated_warning::{FAILURE_EVERY, RepeatedWarning};
+use crate::time::wall_ms;
 
 /// How often the files are compared with what is in use. They are a few kilobytes.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a certificate that ends soon is logged.
+const EXPIRING_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The TLS of this process's links.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     dialer: Option<TlsDialer>,
     acceptor: Option<TlsAcceptor>,
+    /// This process's own certificate.
+    certificate: Option<PathBuf>,
+}
+
+/// Reads a certificate, and says what its validity is.
+pub(crate) fn validity(certificate: &Path) -> Result<(Validity, String), String> {
+    let read = PemFile::read_certificates(certificate)?;
+    let own = read.certificates.first().ok_or("it has no certificate")?;
+    let own = Description::of(own).map_err(|why| format!("{}: {why}", certificate.display()))?;
+    let now = i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX);
+    Ok((own.validity(now), own.time_left(now)))
 }
 
 impl Tls {
@@ -53,6 +69,7 @@ impl Tls {
         Ok(Tls {
             dialer: Some(dialer.map_err(failed)?),
             acceptor: acceptor.transpose().map_err(failed)?,
+            certificate: config.certificate.value.clone(),
         })
     }
 
@@ -61,6 +78,7 @@ impl Tls {
         Ok(Tls {
             dialer: Some(TlsDialer::from_pem(ca, None, Some((certificate, key)))?),
             acceptor: Some(TlsAcceptor::from_pem(certificate, key, Some(ca))?),
+            certificate: Some(certificate.to_owned()),
         })
     }
 
@@ -94,17 +112,38 @@ impl Tls {
     }
 
     /// Compares the files with what is in use, for as long as the process runs, and uses what has
-    /// changed for new links.
+    /// changed for new links. Warns of files that cannot be used, and of a certificate that ends.
     pub(crate) async fn keep_fresh(self) {
-        let mut failed: Option<String> = None;
+        let mut failing = RepeatedWarning::default();
+        let mut ending = RepeatedWarning::default();
         while self.dialer.is_some() {
-            tokio::time::sleep(RELOAD_INTERVAL).await;
             let why = self.reload().await.err();
-            if let Some(why) = why.as_ref().filter(|why| failed.as_ref() != Some(*why)) {
+            if failing.is_due(why.as_deref(), FAILURE_EVERY, Instant::now()) {
+                let why = why.unwrap_or_default();
                 warn!("TLS: {why}; links still use what was read before");
             }
-            failed = why;
+            let invalid = self.certificate_that_ends().await;
+            let what = invalid.as_ref().map(|(validity, _)| validity.word());
+            let every = match invalid {
+                Some((Validity::Expiring, _)) => EXPIRING_EVERY,
+                _ => FAILURE_EVERY,
+            };
+            if ending.is_due(what, every, Instant::now())
+                && let Some((_, why)) = invalid
+            {
+                warn!("TLS: {why}: replace it and its key (longshore cert show)");
+            }
+            tokio::time::sleep(RELOAD_INTERVAL).await;
         }
+    }
+
+    /// The validity of this process's certificate, and its file with that, if it ends soon.
+    async fn certificate_that_ends(&self) -> Option<(Validity, String)> {
+        let file = self.certificate.clone()?;
+        let shown = file.display().to_string();
+        // What cannot be read is reported by the reload.
+        let (validity, left) = spawn_blocking(move || validity(&file)).await.ok()?.ok()?;
+        (validity != Validity::Valid).then(|| (validity, format!("the certificate {shown} {left}")))
     }
 
     /// Reads the files again, and uses what has changed for new links.

@@ -129,16 +129,16 @@ impl TlsAcceptor {
         self.loaded.reload()
     }
 
-    /// Checks that the certificate has the name. Reads the files on the calling thread.
+    /// Checks that the certificate has the name; from then on, one without it is not
+    /// [reloaded](TlsAcceptor::reload). Reads the files on the calling thread.
     pub fn check_name(&self, name: &TlsName) -> Result<(), TlsError> {
         let (_, contents) = self.loaded.files.read()?;
-        let (chain, _) = contents.identity.ok_or(TlsError::NoIdentity)?;
-        let own = chain.first().ok_or(TlsError::NoIdentity)?;
-        let lacks = |source| TlsError::NotItsName { name: name.clone(), source };
-        let expected = ServerName::try_from(name.as_str())
-            .map_err(|_| TlsError::ServerName { name: name.to_string() })?;
-        let parsed = ParsedCertificate::try_from(own).map_err(lacks)?;
-        verify_server_name(&parsed, &expected).map_err(lacks)
+        has_name(&contents, name)?;
+        let mut names = self.loaded.names.lock();
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+        Ok(())
     }
 
     pub(crate) async fn accept(
@@ -156,13 +156,15 @@ struct Loaded<C> {
     build: fn(Contents) -> Result<C, TlsError>,
     current: Mutex<(Fingerprint, Arc<C>)>,
     reloading: Mutex<()>,
+    /// What clients expect in the certificate.
+    names: Mutex<Vec<TlsName>>,
 }
 
 impl<C> Loaded<C> {
     fn new(files: PemFiles, build: fn(Contents) -> Result<C, TlsError>) -> Result<Self, TlsError> {
         let (fingerprint, contents) = files.read()?;
         let current = Mutex::new((fingerprint, Arc::new(build(contents)?)));
-        Ok(Loaded { files, build, current, reloading: Mutex::new(()) })
+        Ok(Loaded { files, build, current, reloading: Mutex::default(), names: Mutex::default() })
     }
 
     fn config(&self) -> Arc<C> {
@@ -176,12 +178,25 @@ impl<C> Loaded<C> {
         if self.current.lock().0 == fingerprint {
             return Ok(false);
         }
+        // With a certificate of another name no client would link any more, once open links end.
+        self.names.lock().iter().try_for_each(|name| has_name(&contents, name))?;
         // A new configuration resumes no session of the old one: a client whose authority was
         // replaced has to show a new certificate.
         let config = Arc::new((self.build)(contents)?);
         *self.current.lock() = (fingerprint, config);
         Ok(true)
     }
+}
+
+/// Whether the certificate has the name.
+fn has_name(contents: &Contents, name: &TlsName) -> Result<(), TlsError> {
+    let (chain, _) = contents.identity.as_ref().ok_or(TlsError::NoIdentity)?;
+    let own = chain.first().ok_or(TlsError::NoIdentity)?;
+    let lacks = |source| TlsError::NotItsName { name: name.clone(), source };
+    let expected = ServerName::try_from(name.as_str())
+        .map_err(|_| TlsError::ServerName { name: name.to_string() })?;
+    let parsed = ParsedCertificate::try_from(own).map_err(lacks)?;
+    verify_server_name(&parsed, &expected).map_err(lacks)
 }
 
 fn client_config(contents: Contents) -> Result<ClientConfig, TlsError> {

@@ -47,7 +47,7 @@ pub(crate) enum CertAction {
     ///
     /// A server needs a --host for each name or address that clients dial. A client's identity is
     /// the first --uri, else the first --host that is a DNS name, else NAME; the command prints it.
-    /// Overwrites nothing.
+    /// Overwrites nothing without --replace.
     Issue(IssueCertificate),
     /// Show certificates with their names, identity and validity, and whether their key fits
     ///
@@ -85,4 +85,7 @@ pub(crate) struct IssueCertificate {
     /// Where to write NAME.pem and NAME.key; made if it is missing [default: that of the authority]
     #[arg(long, value_name = "DIR", value_parser = file_argument())]
     pub(crate) out: Option<PathBuf>,
+    /// Replace NAME.pem and NAME.key; they keep their owner, group and mode
+    #[arg(long)]
+    pub(crate) replace: bool,
 }

@@ -1,4 +1,4 @@
-//! A certificate and its private key as two files that never replace others.
+//! A certificate and its private key as two files, which replace others only where that is asked.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, FailureKind};
-use crate::files::{folder_of, written};
+use crate::files::{folder_of, replace_or_make, written};
 
 /// Only their owner reads keys; everyone may read certificates.
 const KEY_MODE: u32 = 0o600;
@@ -60,6 +60,18 @@ impl Pair {
             let _ = fs::remove_file(&self.key);
         })
     }
+
+    /// Writes both over what is there, each in one step. What is there keeps its owner, group and
+    /// mode, by which a service may read the key. A service that reads between the two finds a
+    /// certificate of another key, keeps what it has, and reads again.
+    pub(crate) fn replace(&self, certificate: &str, key: &str) -> Result<(), Failure> {
+        for (file, text, mode) in
+            [(&self.key, key, KEY_MODE), (&self.certificate, certificate, CERTIFICATE_MODE)]
+        {
+            replace_or_make(file, text, mode).map_err(|why| failed(file, &why))?;
+        }
+        Ok(())
+    }
 }
 
 fn persist(new: NamedTempFile, file: &Path) -> Result<(), Failure> {
@@ -72,8 +84,10 @@ fn persist(new: NamedTempFile, file: &Path) -> Result<(), Failure> {
 
 fn exists(file: &Path) -> Failure {
     let message = format!("{} exists already; nothing was written", file.display());
-    Failure::new(FailureKind::Failed, message)
-        .with_hint("remove it if nothing uses it any more, or choose another folder or name")
+    Failure::new(FailureKind::Failed, message).with_hint(
+        "longshore cert issue --replace renews a certificate; otherwise remove it if nothing \
+             uses it any more, or choose another folder or name",
+    )
 }
 
 fn failed(file: &Path, why: &io::Error) -> Failure {
@@ -117,6 +131,21 @@ mod tests {
         assert!(pair.write("other", "other").unwrap_err().message.contains("a.key exists"));
         assert_eq!(fs::read_to_string(&pair.key).unwrap(), "certificate");
         assert_eq!(files(&inner), ["a.key"]);
+    }
+
+    #[test]
+    fn a_replaced_pair_keeps_its_modes_and_a_new_one_has_those_of_every_pair() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = Pair::new(folder.path(), "a");
+        let mode = |file: &Path| fs::metadata(file).unwrap().permissions().mode() & 0o777;
+        pair.replace("one", "one").unwrap();
+        assert_eq!((mode(&pair.key), mode(&pair.certificate)), (0o600, 0o644));
+        fs::set_permissions(&pair.key, fs::Permissions::from_mode(0o640)).unwrap();
+        pair.replace("two", "two").unwrap();
+        assert_eq!((mode(&pair.key), mode(&pair.certificate)), (0o640, 0o644));
+        assert_eq!(fs::read_to_string(&pair.key).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&pair.certificate).unwrap(), "two");
+        assert_eq!(files(folder.path()), ["a.key", "a.pem"]);
     }
 
     #[test]

@@ -48,21 +48,32 @@ fn make(folder: &Path, name: &str, days: u32, now: i64, output: &mut Output) -> 
     )
 }
 
+/// The key's file. One that was replaced is read by whoever could read it before.
+fn shown_key(pair: &Pair, replaced: bool) -> String {
+    let key = pair.key.display();
+    if replaced { key.to_string() } else { format!("{key}, which only you can read") }
+}
+
 fn issue(arguments: IssueCertificate, now: i64, output: &mut Output) -> anyhow::Result<()> {
-    let IssueCertificate { name, hosts, uris, days, dir, out } = arguments;
+    let IssueCertificate { name, hosts, uris, days, dir, out, replace } = arguments;
     if hosts.len() + uris.len() > NAMES_MAX {
         let why = format!("more than {NAMES_MAX} of --host and --uri; issue several certificates");
         return Err(UsageError(why).into());
     }
     let pair = Pair::new(out.as_deref().unwrap_or(&dir), &name);
-    pair.check_absent()?;
+    if !replace {
+        pair.check_absent()?;
+    }
     let authority = Authority::load(&dir, now)?;
     if Authority::key_is_exposed(&dir) {
         let key = Pair::new(&dir, AUTHORITY_FILES).key;
         report_warning!("other users can read {}; chmod 600 protects it", key.display());
     }
     let issued = authority.issue(&name, &hosts, &uris, days, now)?;
-    pair.write(&issued.certificate, &issued.key)?;
+    match replace {
+        true => pair.replace(&issued.certificate, &issued.key)?,
+        false => pair.write(&issued.certificate, &issued.key)?,
+    }
     let description = &issued.description;
     if output.is_json() {
         return print_json(&pair, &issued, now, output);
@@ -79,7 +90,7 @@ fn issue(arguments: IssueCertificate, now: i64, output: &mut Output) -> anyhow::
     print_fields(
         &[
             ("certificate", &pair.certificate.display().to_string()),
-            ("key", &format!("{}, which only you can read", pair.key.display())),
+            ("key", &shown_key(&pair, replace)),
             ("identity", &identity(description)),
             ("hosts", &hosts),
             ("valid until", &end),

@@ -19,9 +19,12 @@ use super::known_publishers::{self, Gap, query_all};
 use super::waiting_reasons::{self, COMMIT_SLOW_MS, Cause, Reason};
 use super::workers::{self, NO_METRICS, WorkerList};
 use crate::arguments::Check;
+use crate::certificates::Validity;
+use crate::config::Config;
 use crate::failure::AlreadyReported;
 use crate::output::{counted, jobs, printable};
 use crate::time::{show_duration, wall_ms};
+use crate::tls;
 
 /// Timeouts of a publisher's handshake and of an answer.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
@@ -128,7 +131,7 @@ pub(crate) async fn run(arguments: Check, mut context: Context) -> anyhow::Resul
 }
 
 async fn check(context: &Context) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = own_certificate(&context.config).into_iter().collect();
     // A stopped process accepts connections but never answers the handshake. All components are
     // checked concurrently, so that it is reported within 10 s.
     let cluster = context.cluster();
@@ -199,6 +202,18 @@ async fn check(context: &Context) -> Vec<Finding> {
     // Publishers that cannot be asked are reported above.
     findings.extend(stuck.unwrap_or_default());
     findings
+}
+
+/// The certificate that the configuration names: mostly that of this machine's services.
+fn own_certificate(config: &Config) -> Option<Finding> {
+    let file = config.tls.certificate.value.as_deref()?;
+    let (level, message) = match tls::validity(file) {
+        Ok((Validity::Valid, left)) => (Level::Ok, left),
+        Ok((Validity::Expiring, left)) => (Level::Warning, format!("{left}: replace it")),
+        Ok((Validity::NotYet | Validity::Expired, left)) => (Level::Critical, left),
+        Err(why) => (Level::Warning, why),
+    };
+    Some(Finding::new(format!("certificate {}", file.display()), level, message))
 }
 
 /// Queues with jobs that have been dead for a while, and for whose success others wait.

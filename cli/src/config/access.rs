@@ -104,12 +104,17 @@ impl AccessConfig {
             _ => Ok(text),
         };
         let some = |written: String| text(written).map(Some);
+        // systemd gives each service a folder for its logs.
+        let log = |written: String| {
+            let folder = layers.variable("LOGS_DIRECTORY").map(Path::new).unwrap_or(Path::new(""));
+            values::expand_home(&written, home).map(|file| Some(folder.join(file)))
+        };
         let defaults = JwtConfig::default();
         let JwtSection { issuer, audience, keys, identity_claim, groups_claim } = written.jwt;
         AccessConfig {
             policy: layers.of_file("access.policy", written.policy, file, None),
             tokens: layers.of_file("access.tokens", written.tokens, file, None),
-            audit: layers.of_file("access.audit", written.audit, file, None),
+            audit: layers.of_file("access.audit", written.audit, log, None),
             jwt: JwtConfig {
                 issuer: layers.of_file("access.jwt.issuer", issuer, some, None),
                 audience: layers.of_file("access.jwt.audience", audience, some, None),

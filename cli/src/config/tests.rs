@@ -57,6 +57,20 @@ fn settings_from_sections_report_their_lines() {
 }
 
 #[test]
+fn a_relative_audit_log_is_in_the_folder_that_systemd_gives_to_the_service() {
+    let mut case = with_file("[access]\naudit = 'audit.jsonl'\n");
+    let audit = |case: &Case| {
+        let config = Config::resolve(&ConfigOverrides::default(), &case.environment).unwrap();
+        config.access.audit.value
+    };
+    assert_eq!(audit(&case), Some("audit.jsonl".into()));
+    case.environment.insert("LOGS_DIRECTORY".to_owned(), "/var/log/longshore".into());
+    assert_eq!(audit(&case), Some("/var/log/longshore/audit.jsonl".into()));
+    std::fs::write(&case.file, "[access]\naudit = '/elsewhere/audit.jsonl'\n").unwrap();
+    assert_eq!(audit(&case), Some("/elsewhere/audit.jsonl".into()));
+}
+
+#[test]
 fn an_invalid_value_reports_file_line_and_expectation() {
     for (text, line, expected) in [
         ("[publisher]\nlisten = 'localhost'\n", 2, "127.0.0.1:4780"),

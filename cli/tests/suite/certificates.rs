@@ -117,6 +117,14 @@ fn keys_are_private_and_nothing_is_overwritten() {
     assert_eq!(fs::read_dir(folder.path().join("more")).unwrap().count(), 1);
     assert!(before == read(), "a file has changed");
 
+    fs::set_permissions(folder.path().join("tls/a.key"), fs::Permissions::from_mode(0o640))
+        .unwrap();
+    let renewed = at(&["issue", "a", "--dir", "tls", "--replace"]).code(0).stdout;
+    assert!(renewed.contains("key            tls/a.key\n"), "{renewed}");
+    let after = read();
+    assert!(before[..2] == after[..2] && before[2] != after[2] && before[3] != after[3]);
+    assert_eq!(mode("tls/a.key"), 0o640, "a service's group may read it");
+
     fs::set_permissions(folder.path().join("tls/ca.key"), fs::Permissions::from_mode(0o644))
         .unwrap();
     // Files are made also for a configuration that is not valid yet.

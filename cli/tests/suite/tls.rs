@@ -46,9 +46,16 @@ impl Host {
         let of_host = ["cert", "issue", "host", "--host", "127.0.0.1", "--dir", dir, "--out", dir];
         run(longshore(&of_ca), b"").code(0);
         run(longshore(&of_host), b"").code(0);
-        for name in ["ca.pem", "host.pem", "host.key"] {
+        for name in ["ca.pem", "ca.key", "host.pem", "host.key"] {
             std::fs::rename(new.path().join(name), self.path(name)).unwrap();
         }
+    }
+
+    /// A certificate that ends in three days, in place of the one that exists.
+    fn renew_for_three_days(&self) {
+        let dir = self.folder.path().to_str().unwrap();
+        let renew = ["cert", "issue", "host", "--host", "127.0.0.1", "--days", "3", "--replace"];
+        run(longshore(&[&renew[..], &["--dir", dir]].concat()), b"").code(0);
     }
 
     /// A command with the configuration of this host.
@@ -117,6 +124,23 @@ fn a_system_under_tls_admits_its_own_and_its_certificates_are_replaced_while_it_
     let stat = at(&host, &["stat", "--json"]).code(0).json();
     assert_eq!(stat["queues"][0]["completed"], 1, "{stat}");
     assert_eq!(stat["queues"][0]["ready"], 1, "{stat}");
+
+    let certificate = format!("certificate {}", host.path("host.pem").display());
+    let check = at(&host, &["check"]).code(0).stdout;
+    assert!(check.contains(&format!("OK       {certificate}: ")), "{check}");
+    host.renew_for_three_days();
+    let check = at(&host, &["check"]).code(0).stdout;
+    assert!(check.contains(&format!("WARNING  {certificate}: EXPIRES in 2")), "{check}");
+    let (mut other, _) = host.service(&["resolver", "run", "--fresh"]);
+    assert!(other.wait_for_stderr("EXPIRES in ").contains(&certificate));
+
+    // What cannot be used does not keep the rest from changing.
+    std::fs::write(host.path("host.key"), "nothing").unwrap();
+    let config = std::fs::read_to_string(host.path("config.toml")).unwrap();
+    std::fs::write(host.path("config.toml"), format!("log = 'debug'\n{config}")).unwrap();
+    replica.send(Signal::HUP);
+    replica.wait_for_stderr("applied: log from info to debug");
+    replica.wait_for_stderr("everything else is reloaded");
 }
 
 #[test]

@@ -45,6 +45,9 @@ fn units_restart_services_and_never_pass_fresh() {
     let resolver = "longshore resolver run --data %S/longshore-resolver";
     assert_eq!(value(RESOLVER, "ExecStart"), resolver);
     assert_eq!(value(RESOLVER, "StateDirectory"), "longshore-resolver");
+    // One file of settings names the audit log of both, relative to these.
+    assert_eq!(value(RESOLVER, "LogsDirectory"), "longshore-resolver");
+    assert_eq!(value(PUBLISHER, "LogsDirectory"), "longshore");
     assert_eq!(value(PUBLISHER, "ExecStart"), "longshore publisher run");
     assert_eq!(value(PUBLISHER, "StateDirectory"), "longshore");
 }

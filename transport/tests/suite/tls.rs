@@ -179,6 +179,27 @@ async fn replaced_files_count_for_new_links_and_open_links_stay() {
     assert_eq!(number(&soon(receiver.recv()).await.unwrap()), 7, "the first link is open");
 }
 
+#[test]
+fn a_certificate_without_the_checked_name_is_not_reloaded() {
+    let (pem, next) = (Pem::new(), Pem::of("other.test"));
+    let acceptor = pem.acceptor(None);
+    let name = "longshore.test".parse().unwrap();
+    acceptor.check_name(&name).unwrap();
+    let replace = |by: &Pem| {
+        for name in ["chain.pem", "key.pem"] {
+            std::fs::copy(by.file(name), pem.file(name)).unwrap();
+        }
+    };
+    replace(&next);
+    let other = acceptor.reload().unwrap_err();
+    assert!(
+        matches!(&other, TlsError::NotItsName { name: lacks, .. } if *lacks == name),
+        "{other}"
+    );
+    replace(&Pem::new());
+    assert!(acceptor.reload().unwrap());
+}
+
 #[tokio::test]
 async fn a_session_is_not_resumed_with_a_certificate_that_is_no_longer_trusted() {
     let (pem, next) = (Pem::new(), Pem::new());
