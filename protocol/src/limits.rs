@@ -154,7 +154,7 @@ pub const REQUESTS_OPEN_MAX: usize = 64;
 /// Most jobs in one page of a listing.
 pub const PAGE_JOBS_MAX: usize = 1_000;
 /// Most queues in one page of a listing.
-pub const PAGE_QUEUES_MAX: usize = 10_000;
+pub const PAGE_QUEUES_MAX: usize = 5_000;
 /// Most bytes in one page of a listing; a page with one larger job holds just that job.
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Shortest lease of a delivery, in milliseconds.

@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(page(&[]), QueuesPage::default());
         let short: Vec<QueueStat> = (0..=PAGE_QUEUES_MAX).map(|n| stat(n, 8)).collect();
         let first = page(&short);
-        assert_eq!(first.queues, short[..PAGE_QUEUES_MAX]);
+        assert!(first.queues == short[..PAGE_QUEUES_MAX]);
         assert_eq!(first.next, Some(100 + PAGE_QUEUES_MAX as u64));
         assert_eq!(page(&short[1..]).next, None);
 
