@@ -58,30 +58,6 @@ inside() {
             fail "$unit cannot read what the group longshore may"
     done
 
-    step "audit logs of their own, and sockets in one folder"
-    # The other two replicas of this machine have neither.
-    cp $LONGSHORE_CONFIG /etc/longshore/replicas.toml
-    sed -i 's|config\.toml|replicas.toml|' /etc/systemd/system/longshore-resolver-?.service
-    useradd --system --gid longshore --no-create-home longshore
-    sed -i 's|^\[resolver\]|&\nlisten_unix = "/run/longshore/resolver.sock"|; \
-        s|^\[publisher\]|&\nlisten_unix = "/run/longshore/publisher.sock"|' $LONGSHORE_CONFIG
-    printf '[access]\naudit = "audit.jsonl"\n' >> $LONGSHORE_CONFIG
-    longshore config --check
-    local unit
-    for unit in longshore-resolver longshore-publisher; do
-        mkdir /etc/systemd/system/$unit.service.d
-        printf '%s\n' '[Service]' DynamicUser=no User=longshore RuntimeDirectory=longshore \
-            RuntimeDirectoryPreserve=yes > /etc/systemd/system/$unit.service.d/sockets.conf
-    done
-    systemctl daemon-reload
-    systemctl restart $all
-    for unit in $all; do describe "$unit"; done
-    await "a replica answers at its socket" eval \
-        'longshore --resolver unix:/run/longshore/resolver.sock resolver status > /dev/null'
-    longshore pause /jobs/tried && longshore resume /jobs/tried
-    grep -q '"pause"' /var/log/longshore/audit.jsonl || fail "the pause is not in the audit log"
-    [ -s /var/log/longshore-resolver/audit.jsonl ] || fail "the replica has no audit log"
-
     step "enqueue all the time"
     enqueue_until_told &
     local enqueuer=$!
@@ -131,6 +107,32 @@ inside() {
     done
     [ -z "$(comm -12 <(echo "$before") <(for unit in $all; do pid "$unit"; done | sort))" ] ||
         fail "a service was not restarted"
+    await_jobs
+
+    step "audit logs of their own, and sockets in one folder"
+    # The other two replicas of this machine have neither.
+    cp $LONGSHORE_CONFIG /etc/longshore/replicas.toml
+    sed -i 's|config\.toml|replicas.toml|' /etc/systemd/system/longshore-resolver-?.service
+    useradd --system --gid longshore --no-create-home longshore
+    sed -i -e 's|^\[resolver\]|&\nlisten_unix = "/run/longshore/resolver.sock"|' \
+        -e 's|^\[publisher\]|&\nlisten_unix = "/run/longshore/publisher.sock"|' $LONGSHORE_CONFIG
+    printf '[access]\naudit = "audit.jsonl"\n' >> $LONGSHORE_CONFIG
+    longshore config --check
+    local unit
+    for unit in longshore-resolver longshore-publisher; do
+        mkdir /etc/systemd/system/$unit.service.d
+        printf '%s\n' '[Service]' DynamicUser=no User=longshore RuntimeDirectory=longshore \
+            RuntimeDirectoryPreserve=yes > /etc/systemd/system/$unit.service.d/sockets.conf
+    done
+    systemctl daemon-reload
+    systemctl restart $all
+    for unit in $all; do describe "$unit"; done
+    await "a replica answers at its socket" eval \
+        'longshore --resolver unix:/run/longshore/resolver.sock resolver status > /dev/null'
+    longshore pause /jobs/tried
+    longshore resume /jobs/tried
+    grep -q '"pause"' /var/log/longshore/audit.jsonl || fail "the pause is not in the audit log"
+    [ -s /var/log/longshore-resolver/audit.jsonl ] || fail "the replica has no audit log"
     await_jobs
 
     step "every acknowledged job has run"

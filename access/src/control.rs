@@ -28,9 +28,9 @@ pub struct AccessControl {
 /// Changes of rules that a [`RuleHistory`] may be behind.
 const HISTORY_LENGTH: usize = 64;
 
-/// What a client shows of itself.
+/// What a client presents in its handshake.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
+pub struct Credentials<'a> {
     /// The certificate, in DER, whose chain and key are verified.
     pub certificate: Option<&'a [u8]>,
     /// The handshake's credential; empty for none.
@@ -241,15 +241,19 @@ impl AccessControl {
 
     /// Admits a client, or refuses it. A token or JWT precedes the certificate; one that is refused
     /// never falls back to the certificate.
-    pub fn admit(&self, shown: &Shown<'_>, now_unix_ms: u64) -> Result<Client, AccessRefusal> {
+    pub fn admit(
+        &self,
+        credentials: &Credentials<'_>,
+        now_unix_ms: u64,
+    ) -> Result<Client, AccessRefusal> {
         let rules = self.rules.borrow().clone();
-        let (identity, proof) = if !shown.credential.is_empty() {
-            if !shown.is_private {
+        let (identity, proof) = if !credentials.credential.is_empty() {
+            if !credentials.is_private {
                 return Err(AccessRefusal::TokenInTheClear);
             }
-            if Bearer::is_jwt(shown.credential) {
+            if Bearer::is_jwt(credentials.credential) {
                 let issuer = rules.jwt.as_ref().ok_or(AccessRefusal::NoJwt)?;
-                let jwt = issuer.verify(shown.credential, now_unix_ms)?;
+                let jwt = issuer.verify(credentials.credential, now_unix_ms)?;
                 return self.admitted(
                     &rules,
                     Some(jwt.identity),
@@ -258,18 +262,19 @@ impl AccessControl {
                 );
             }
             let tokens = rules.tokens.as_ref().ok_or(AccessRefusal::NoTokens)?;
-            let token = tokens.verify(shown.credential, now_unix_ms)?;
-            let secret = Secret::parse(shown.credential).map_err(|_| TokenRefusal::Malformed)?;
+            let token = tokens.verify(credentials.credential, now_unix_ms)?;
+            let secret =
+                Secret::parse(credentials.credential).map_err(|_| TokenRefusal::Malformed)?;
             let identity = Identity::new(NameKind::Token, token.name);
             let end_unix_ms = token.expires_unix_ms;
             (Some(identity), Proof::Token { hash: secret.hash(), end_unix_ms })
-        } else if let Some(der) = shown.certificate {
+        } else if let Some(der) = credentials.certificate {
             let (identity, end_unix_ms) = identity_and_end(der)?;
             (identity, Proof::Certificate { end_unix_ms })
         } else {
             // A user stays what it is for as long as its process has the socket. Without a policy
             // it has no name: its session is the same at the port, where nothing names it.
-            let user = shown.user.filter(|_| rules.policy.is_some());
+            let user = credentials.user.filter(|_| rules.policy.is_some());
             let of_user = |user: u32| Identity::new(NameKind::Unix, user.to_string());
             (user.map(of_user), Proof::Nothing)
         };
@@ -401,12 +406,12 @@ mod tests {
         (tokens, secret)
     }
 
-    fn shown(secret: &Secret) -> Shown<'_> {
-        Shown { certificate: None, credential: secret.text(), is_private: true, user: None }
+    fn with_token(secret: &Secret) -> Credentials<'_> {
+        Credentials { certificate: None, credential: secret.text(), is_private: true, user: None }
     }
 
-    const NOTHING: Shown<'_> =
-        Shown { certificate: None, credential: b"", is_private: true, user: None };
+    const NOTHING: Credentials<'_> =
+        Credentials { certificate: None, credential: b"", is_private: true, user: None };
 
     #[test]
     fn without_a_policy_everyone_may_do_everything() {
@@ -414,9 +419,9 @@ mod tests {
         let client = control.admit(&NOTHING, 0).unwrap();
         assert_eq!((client.identity, client.rights), (None, Arc::new(Rights::everything())));
         let (tokens, secret) = token("a");
-        assert_eq!(control.admit(&shown(&secret), 0).unwrap_err(), AccessRefusal::NoTokens);
+        assert_eq!(control.admit(&with_token(&secret), 0).unwrap_err(), AccessRefusal::NoTokens);
         control.replace(None, Some(tokens));
-        let client = control.admit(&shown(&secret), 0).unwrap();
+        let client = control.admit(&with_token(&secret), 0).unwrap();
         assert_eq!(client.identity.unwrap().to_string(), "token:a");
         assert!(client.rights.paths(Action::Operate).is_everything());
     }
@@ -440,7 +445,7 @@ mod tests {
     fn a_client_without_rights_is_refused() {
         let control = AccessControl::new(Some(policy("token:a")), Some(token("b").0));
         assert_eq!(control.admit(&NOTHING, 0).unwrap_err(), AccessRefusal::Anonymous);
-        let refused = control.admit(&shown(&token("b").1), 0).unwrap_err();
+        let refused = control.admit(&with_token(&token("b").1), 0).unwrap_err();
         assert_eq!(refused, AccessRefusal::NoRights("token:b".parse().unwrap()));
         control.replace(Some(policy("anonymous")), None);
         let client = control.admit(&NOTHING, 0).unwrap();
@@ -452,14 +457,14 @@ mod tests {
     fn a_token_is_good_until_it_expires_is_revoked_or_replaced() {
         let (tokens, secret) = token("a");
         let control = AccessControl::new(Some(policy("token:a")), Some(tokens.clone()));
-        let client = control.admit(&shown(&secret), END - 1).unwrap();
+        let client = control.admit(&with_token(&secret), END - 1).unwrap();
         assert_eq!(client.end_unix_ms(), Some(END));
         assert!(control.recheck(&client, END - 1).is_ok());
         let expired = AccessRefusal::Token(TokenRefusal::Expired { name: String::from("a") });
         assert_eq!(control.recheck(&client, END).unwrap_err(), expired);
-        assert_eq!(control.admit(&shown(&secret), END).unwrap_err(), expired);
+        assert_eq!(control.admit(&with_token(&secret), END).unwrap_err(), expired);
 
-        let in_the_clear = Shown { is_private: false, ..shown(&secret) };
+        let in_the_clear = Credentials { is_private: false, ..with_token(&secret) };
         let refused = control.admit(&in_the_clear, 0).unwrap_err();
         assert_eq!(refused, AccessRefusal::TokenInTheClear);
 
@@ -481,7 +486,7 @@ mod tests {
     fn a_token_that_is_refused_never_makes_way_for_a_certificate() {
         let der = certificate();
         let control = AccessControl::new(None, Some(token("a").0));
-        let with = |credential| Shown {
+        let with = |credential| Credentials {
             certificate: Some(&der),
             credential,
             is_private: true,
@@ -506,16 +511,16 @@ mod tests {
     fn an_open_link_ends_with_its_certificate() {
         let der = certificate();
         let control = AccessControl::new(Some(policy("dns:*.test")), None);
-        let shown =
-            Shown { certificate: Some(&der), credential: b"", is_private: true, user: None };
+        let credentials =
+            Credentials { certificate: Some(&der), credential: b"", is_private: true, user: None };
         // 2001-01-01, and the whole second in which it is still valid.
         let end = 978_307_200_000 + 1_000;
-        let client = control.admit(&shown, end - 1).unwrap();
+        let client = control.admit(&credentials, end - 1).unwrap();
         assert_eq!(client.end_unix_ms(), Some(end));
         assert_eq!(client.identity.as_ref().unwrap().to_string(), "dns:a.test");
         assert_eq!(control.recheck(&client, end).unwrap_err(), AccessRefusal::CertificateExpired);
         let damaged =
-            Shown { certificate: Some(b"x"), credential: b"", is_private: true, user: None };
+            Credentials { certificate: Some(b"x"), credential: b"", is_private: true, user: None };
         let refused = control.admit(&damaged, 0).unwrap_err();
         assert!(matches!(refused, AccessRefusal::Certificate(_)), "{refused}");
     }
@@ -523,14 +528,15 @@ mod tests {
     #[test]
     fn a_user_of_a_unix_socket_is_known_by_its_number_unless_it_has_a_token() {
         let control = AccessControl::new(Some(policy("unix:1000")), Some(token("a").0));
-        let local = Shown { user: Some(1000), ..NOTHING };
+        let local = Credentials { user: Some(1000), ..NOTHING };
         let client = control.admit(&local, 0).unwrap();
         assert_eq!(client.identity.as_ref().unwrap().to_string(), "unix:1000");
         assert!(client.end_unix_ms().is_none() && control.recheck(&client, u64::MAX).is_ok());
-        let refused = control.admit(&Shown { user: Some(0), ..NOTHING }, 0).unwrap_err();
+        let refused = control.admit(&Credentials { user: Some(0), ..NOTHING }, 0).unwrap_err();
         assert_eq!(refused, AccessRefusal::NoRights("unix:0".parse().unwrap()));
         let secret = token("a").1;
-        let refused = control.admit(&Shown { user: Some(1000), ..shown(&secret) }, 0).unwrap_err();
+        let refused =
+            control.admit(&Credentials { user: Some(1000), ..with_token(&secret) }, 0).unwrap_err();
         assert_eq!(refused, AccessRefusal::NoRights("token:a".parse().unwrap()));
         control.replace(Some(policy("unix:100*")), None);
         assert!(control.admit(&local, 0).is_ok());
@@ -542,7 +548,7 @@ mod tests {
     fn clients_of_one_identity_share_their_rights() {
         let (tokens, secret) = token("a");
         let control = AccessControl::new(Some(policy("*")), Some(tokens.clone()));
-        let [one, two] = [0; 2].map(|_| control.admit(&shown(&secret), 0).unwrap());
+        let [one, two] = [0; 2].map(|_| control.admit(&with_token(&secret), 0).unwrap());
         assert!(Arc::ptr_eq(&one.rights, &two.rights));
         // Rights that no client has any more are forgotten.
         let rules = control.rules.borrow().clone();
@@ -581,7 +587,7 @@ mod tests {
             + &of_group("jwt:ann", "/of/${user}");
         let policy = Policy::parse(&rules).unwrap();
         let control = AccessControl::new(Some(policy.clone()), Some(token("a").0));
-        let [both, ops] = JWTS.map(|jwt| Shown {
+        let [both, ops] = JWTS.map(|jwt| Credentials {
             credential: jwt.trim_end().as_bytes(),
             certificate: None,
             is_private: true,
@@ -605,14 +611,18 @@ mod tests {
         assert_eq!(may(&fewer), [true, false, false, true]);
         assert_eq!(may(&control.recheck(&client, now).unwrap()), may(&client));
 
-        let in_the_clear = Shown { is_private: false, ..both };
+        let in_the_clear = Credentials { is_private: false, ..both };
         let refused = control.admit(&in_the_clear, now).unwrap_err();
         assert_eq!(refused, AccessRefusal::TokenInTheClear);
         let der = certificate();
         let damaged = [both.credential, b"A"].concat();
-        let shown =
-            Shown { credential: &damaged, certificate: Some(&der), is_private: true, user: None };
-        let refused = control.admit(&shown, now).unwrap_err();
+        let credentials = Credentials {
+            credential: &damaged,
+            certificate: Some(&der),
+            is_private: true,
+            user: None,
+        };
+        let refused = control.admit(&credentials, now).unwrap_err();
         assert!(matches!(refused, AccessRefusal::Jwt(_)), "{refused}");
 
         // The policy's changes leave the keys.

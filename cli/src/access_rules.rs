@@ -228,7 +228,7 @@ pub(crate) fn read_policy(path: &Path) -> Result<Policy, String> {
 #[cfg(test)]
 mod tests {
     use longshore::Path as LongshorePath;
-    use longshore_access::{Action, Identity, SECRET_RANDOM_BYTES, Secret, Shown, Token};
+    use longshore_access::{Action, Credentials, Identity, SECRET_RANDOM_BYTES, Secret, Token};
 
     use super::*;
     use crate::config::{JwtConfig, Setting};
@@ -271,8 +271,10 @@ mod tests {
         /// Whether the token's client may do an action; an error if it is refused.
         fn may(&self, action: Action) -> Result<bool, String> {
             let credential = self.secret.text();
-            let shown = Shown { certificate: None, credential, is_private: true, user: None };
-            let client = self.rules.control.admit(&shown, 0).map_err(|why| why.to_string())?;
+            let credentials =
+                Credentials { certificate: None, credential, is_private: true, user: None };
+            let client =
+                self.rules.control.admit(&credentials, 0).map_err(|why| why.to_string())?;
             let who: Identity = "token:shop".parse().unwrap();
             assert_eq!(client.identity.as_deref(), Some(&who));
             Ok(client.rights.may(action, &LongshorePath::new("/a").unwrap()))
@@ -331,8 +333,9 @@ mod tests {
         case.rules = AccessRules::load(&config).unwrap();
         let admitted = || {
             let credential = jwt.trim_end().as_bytes();
-            let shown = Shown { certificate: None, credential, is_private: true, user: None };
-            let client = case.rules.control.admit(&shown, 1_800_000_000_000);
+            let credentials =
+                Credentials { certificate: None, credential, is_private: true, user: None };
+            let client = case.rules.control.admit(&credentials, 1_800_000_000_000);
             client.map(|client| client.identity.unwrap().to_string()).map_err(|why| why.to_string())
         };
         assert_eq!(admitted(), Ok("jwt:ann".to_owned()));

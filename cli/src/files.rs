@@ -61,31 +61,44 @@ pub(crate) fn written(folder: &Path, text: &str, mode: u32) -> io::Result<NamedT
 /// is its owner's alone; one that exists keeps its owner, group and mode, by which a service may
 /// read it. Its folder is made if it is missing.
 pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
-    replace_or_make(file, text, PRIVATE_MODE)
+    Replacement::prepare(file, text, PRIVATE_MODE)?.finish()
 }
 
-/// The same; a new file has that mode.
-pub(crate) fn replace_or_make(file: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let file = real_path(file)?;
-    let folder = folder_of(&file);
-    fs::create_dir_all(folder)?;
-    // Private until it has its owner.
-    let new = written(folder, text, PRIVATE_MODE)?;
-    match fs::metadata(&file) {
-        Ok(old) => {
-            let now = new.as_file().metadata()?;
-            if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
-                fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+/// A file that is about to replace another, or to be made with a mode of its own.
+pub(crate) struct Replacement {
+    new: NamedTempFile,
+    file: PathBuf,
+}
+
+impl Replacement {
+    /// Writes the text to the disk, beside the file, with the owner and mode that it will have.
+    pub(crate) fn prepare(file: &Path, text: &str, mode: u32) -> io::Result<Replacement> {
+        let file = real_path(file)?;
+        let folder = folder_of(&file);
+        fs::create_dir_all(folder)?;
+        // Private until it has its owner.
+        let new = written(folder, text, PRIVATE_MODE)?;
+        match fs::metadata(&file) {
+            Ok(old) => {
+                let now = new.as_file().metadata()?;
+                if (old.uid(), old.gid()) != (now.uid(), now.gid()) {
+                    fchown(new.as_file(), Some(old.uid()), Some(old.gid()))?;
+                }
+                new.as_file().set_permissions(old.permissions())?;
             }
-            new.as_file().set_permissions(old.permissions())?;
+            Err(why) if why.kind() == ErrorKind::NotFound => {
+                new.as_file().set_permissions(Permissions::from_mode(mode))?;
+            }
+            Err(why) => return Err(why),
         }
-        Err(why) if why.kind() == ErrorKind::NotFound => {
-            new.as_file().set_permissions(Permissions::from_mode(mode))?;
-        }
-        Err(why) => return Err(why),
+        Ok(Replacement { new, file })
     }
-    new.persist(&file).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
+
+    /// Gives it the name of the file.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.new.persist(&self.file).map_err(|error| error.error)?;
+        File::open(folder_of(&self.file))?.sync_all()
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A warning about what lasts: logged at once, and again while it lasts.
+//! A warning that is logged at once, and again from time to time while its reason persists.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ pub(crate) struct Tls {
     certificate: Option<PathBuf>,
 }
 
-/// Reads a certificate, and says what its validity is.
+/// Reads a certificate. Returns its validity, in words, too: `EXPIRES in 13 days`.
 pub(crate) fn validity(certificate: &Path) -> Result<(Validity, String), String> {
     let read = PemFile::read_certificates(certificate)?;
     let own = read.certificates.first().ok_or("it has no certificate")?;
@@ -131,7 +131,7 @@ impl Tls {
             if ending.is_due(what, every, Instant::now())
                 && let Some((_, why)) = invalid
             {
-                warn!("TLS: {why}: replace it and its key (longshore cert show)");
+                warn!("TLS: {why} (see longshore cert show)");
             }
             tokio::time::sleep(RELOAD_INTERVAL).await;
         }
@@ -150,9 +150,14 @@ impl Tls {
     pub(crate) async fn reload(&self) -> Result<(), String> {
         let tls = self.clone();
         let read = spawn_blocking(move || {
-            let dialer = tls.dialer.map_or(Ok(false), |dialer| dialer.reload());
+            // The acceptor first, which may not take the certificate: then the dialer keeps the
+            // old one, too.
             let acceptor = tls.acceptor.map_or(Ok(false), |acceptor| acceptor.reload());
-            [dialer, acceptor]
+            let dialer = match acceptor.is_ok() {
+                true => tls.dialer.map_or(Ok(false), |dialer| dialer.reload()),
+                false => Ok(false),
+            };
+            [acceptor, dialer]
         });
         let read = read.await.map_err(|error| error.to_string())?;
         if read.iter().any(|read| matches!(read, Ok(true))) {

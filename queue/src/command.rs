@@ -110,7 +110,7 @@ pub enum Command {
         /// The batch.
         batch: SettleBatch,
     },
-    /// Ends leases by time, link loss or restart.
+    /// Ends leases by time, or because their links were lost.
     Expire {
         /// The leases.
         leases: Vec<Expired>,

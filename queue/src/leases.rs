@@ -400,7 +400,7 @@ impl Leases {
         out.push(Expired {
             token: Token(row.token),
             started: row.started,
-            restart: row.restart || row.unsent,
+            uncounted: row.restart || row.unsent,
             timed_out,
         });
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, Abortable, Either};
-use longshore_access::{Action, Rights, Shown};
+use longshore_access::{Action, Credentials, Rights};
 use longshore_protocol::{Handshake, HandshakeAnswer, HandshakeRefusal, Role, Welcome};
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -291,14 +291,14 @@ impl Admission {
         let (frame_bytes_max, features) = (*frame_bytes_max, *features);
         let terms = OfferedTerms { cluster, timing, frame_bytes_max, features };
         let welcome = negotiation::answer(handshake, &self.info, terms)?;
-        let shown = Shown {
+        let credentials = Credentials {
             certificate: connection.peer_certificate.as_deref(),
             credential: &handshake.credential.0,
             is_private: self.options.tls.is_some() || connection.user.is_some(),
             // One number for all users who have none here is no name.
             user: connection.user.filter(|&user| Some(user) != unmapped_user()),
         };
-        let admitted = self.authorization.admit(&shown, address.ip(), handshake.session);
+        let admitted = self.authorization.admit(&credentials, address.ip(), handshake.session);
         let (client, registration) = admitted.map_err(|why| {
             let (code, identity) = match &why {
                 NotAuthorized::Access(why) if why.is_of_identity() => {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_access::{
-    AccessControl, AccessRefusal, Client, Identity, Quota, Rights, RuleHistory, Shown,
+    AccessControl, AccessRefusal, Client, Credentials, Identity, Quota, Rights, RuleHistory,
 };
 use longshore_protocol::SessionId;
 use parking_lot::Mutex;
@@ -106,11 +106,11 @@ impl Authorization {
     /// Admits a client, or refuses it.
     pub(crate) fn admit(
         self: &Arc<Self>,
-        shown: &Shown<'_>,
+        credentials: &Credentials<'_>,
         address: IpAddr,
         session: SessionId,
     ) -> Result<(LinkClient, Registration), NotAuthorized> {
-        let client = self.control.admit(shown, now_unix_ms())?;
+        let client = self.control.admit(credentials, now_unix_ms())?;
         let (rights, received) = watch::channel(client.rights.clone());
         let identity = client.identity.clone();
         let holder = Holder::of(identity.as_ref(), address);

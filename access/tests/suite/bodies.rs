@@ -4,8 +4,8 @@
 use std::sync::LazyLock;
 
 use longshore_access::{
-    AccessControl, Action, Bearer, Identity, JwtIssuer, JwtKeys, JwtTerms, Policy, Secret, Shown,
-    TokenRefusal, Tokens, identity_of,
+    AccessControl, Action, Bearer, Credentials, Identity, JwtIssuer, JwtKeys, JwtTerms, Policy,
+    Secret, TokenRefusal, Tokens, identity_of,
 };
 use longshore_protocol::Path;
 
@@ -66,8 +66,9 @@ pub const JWTS: [&str; 3] = [
 /// Fuzzes a JWT: only those that were signed are verified.
 pub fn fuzz_jwt(data: &[u8]) {
     static CONTROL: LazyLock<AccessControl> = LazyLock::new(with_jwts);
-    let shown = Shown { certificate: None, credential: data, is_private: true, user: None };
-    let client = CONTROL.admit(&shown, 1_800_000_000_000);
+    let credentials =
+        Credentials { certificate: None, credential: data, is_private: true, user: None };
+    let client = CONTROL.admit(&credentials, 1_800_000_000_000);
     if client.is_ok_and(|client| client.identity.is_some()) {
         assert!(Bearer::parse(data).is_ok());
         assert!(JWTS.iter().any(|jwt| jwt.trim_end().as_bytes() == data));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::failure::{Failure, FailureKind};
-use crate::files::{folder_of, replace_or_make, written};
+use crate::files::{Replacement, folder_of, written};
 
 /// Only their owner reads keys; everyone may read certificates.
 const KEY_MODE: u32 = 0o600;
@@ -65,12 +65,14 @@ impl Pair {
     /// mode, by which a service may read the key. A service that reads between the two finds a
     /// certificate of another key, keeps what it has, and reads again.
     pub(crate) fn replace(&self, certificate: &str, key: &str) -> Result<(), Failure> {
-        for (file, text, mode) in
-            [(&self.key, key, KEY_MODE), (&self.certificate, certificate, CERTIFICATE_MODE)]
-        {
-            replace_or_make(file, text, mode).map_err(|why| failed(file, &why))?;
-        }
-        Ok(())
+        let prepare = |file: &Path, text, mode| {
+            Replacement::prepare(file, text, mode).map_err(|why| failed(file, &why))
+        };
+        // A full disk, or another owner, is found before any of them is replaced.
+        let new_key = prepare(&self.key, key, KEY_MODE)?;
+        let new_certificate = prepare(&self.certificate, certificate, CERTIFICATE_MODE)?;
+        new_key.finish().map_err(|why| failed(&self.key, &why))?;
+        new_certificate.finish().map_err(|why| failed(&self.certificate, &why))
     }
 }
 
@@ -85,8 +87,8 @@ fn persist(new: NamedTempFile, file: &Path) -> Result<(), Failure> {
 fn exists(file: &Path) -> Failure {
     let message = format!("{} exists already; nothing was written", file.display());
     Failure::new(FailureKind::Failed, message).with_hint(
-        "longshore cert issue --replace renews a certificate; otherwise remove it if nothing \
-             uses it any more, or choose another folder or name",
+        "remove it if nothing uses it any more, or choose another folder or name; cert issue \
+             --replace renews a certificate, not an authority",
     )
 }
 

@@ -130,7 +130,7 @@ fn a_system_under_tls_admits_its_own_and_its_certificates_are_replaced_while_it_
     assert!(check.contains(&format!("OK       {certificate}: ")), "{check}");
     host.renew_for_three_days();
     let check = at(&host, &["check"]).code(0).stdout;
-    assert!(check.contains(&format!("WARNING  {certificate}: EXPIRES in 2")), "{check}");
+    assert!(check.contains(&format!("WARNING  {certificate}: EXPIRES in ")), "{check}");
     let (mut other, _) = host.service(&["resolver", "run", "--fresh"]);
     assert!(other.wait_for_stderr("EXPIRES in ").contains(&certificate));
 

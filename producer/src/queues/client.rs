@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use longshore_protocol::limits::QUEUES_MAX;
 use longshore_protocol::messages::work::{Answer, JobsQuery, PublisherStatus, QueueStat, Request};
 use longshore_protocol::{Glob, PublisherInfo, check_name};
 use longshore_resolver::{Cluster, ReadClient, ReadError};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::answers::{FoundJob, JobLookupError, MissingPublisher, PublisherAnswers, QueuesError};
 use super::job_locator::JobLocator;
@@ -77,8 +79,8 @@ impl Queues {
         .await
     }
 
-    /// The stats of matching queues, per publisher; [`PublisherAnswers::merged`] merges them.
-    /// Cancel safe.
+    /// The stats of matching queues, per publisher; [`PublisherAnswers::merged`] merges them. Of
+    /// more than 5,000 queues a publisher sends them in parts, each of another moment. Cancel safe.
     pub async fn stats(
         &self,
         pattern: Glob,
@@ -89,7 +91,10 @@ impl Queues {
         for publisher in publishers {
             let (requester, pattern) = (self.requester.clone(), pattern.clone());
             tasks.spawn(async move {
-                let stats = requester.stats_of(&publisher, pattern).await;
+                let most = requester.options.request_timeout;
+                let stats = timeout(most, requester.stats_of(&publisher, pattern)).await;
+                let stats =
+                    stats.unwrap_or_else(|_| Err(RequestFailure::TimedOut(most).to_string()));
                 (publisher, stats)
             });
         }
@@ -210,8 +215,8 @@ impl Requester {
             };
             stats.extend(page.queues);
             match page.next {
-                // A cursor that does not advance would never end.
-                Some(next) if next > cursor => cursor = next,
+                // Otherwise a faulty publisher would never end.
+                Some(next) if next > cursor && stats.len() < QUEUES_MAX => cursor = next,
                 Some(_) => return Err("unexpected answer".into()),
                 None => return Ok(stats),
             }

@@ -9,15 +9,15 @@ pub struct Expired {
     pub token: Token,
     /// Whether its worker had reported the attempt as started: then the attempt counts.
     pub started: bool,
-    /// True if no worker resumed it after the publisher's own restart, or if its job was not sent:
-    /// then neither the attempt nor the delivery counts.
-    pub restart: bool,
+    /// True if neither the attempt nor the delivery counts: no worker resumed it after the
+    /// publisher's own restart, or its job was not sent.
+    pub uncounted: bool,
     /// True if the attempt exceeded its run timeout: it has failed.
     pub timed_out: bool,
 }
 
 const STARTED: u8 = 1;
-const RESTART: u8 = 2;
+const UNCOUNTED: u8 = 2;
 const TIMED_OUT: u8 = 4;
 
 impl Encode for Expired {
@@ -25,7 +25,7 @@ impl Encode for Expired {
         self.token.encode(out);
         let mut flags = 0;
         for (is_set, flag) in
-            [(self.started, STARTED), (self.restart, RESTART), (self.timed_out, TIMED_OUT)]
+            [(self.started, STARTED), (self.uncounted, UNCOUNTED), (self.timed_out, TIMED_OUT)]
         {
             flags |= if is_set { flag } else { 0 };
         }
@@ -38,13 +38,13 @@ impl Decode for Expired {
         let token = Token::decode(r)?;
         let invalid_flags = r.invalid("flags of an expired lease");
         let flags = r.u8()?;
-        if flags & !(STARTED | RESTART | TIMED_OUT) != 0 {
+        if flags & !(STARTED | UNCOUNTED | TIMED_OUT) != 0 {
             return Err(invalid_flags);
         }
         Ok(Expired {
             token,
             started: flags & STARTED != 0,
-            restart: flags & RESTART != 0,
+            uncounted: flags & UNCOUNTED != 0,
             timed_out: flags & TIMED_OUT != 0,
         })
     }

@@ -101,8 +101,13 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         (
             Command::Expire {
                 leases: vec![
-                    Expired { token: Token(9), started: true, restart: false, timed_out: false },
-                    Expired { token: Token(300), started: false, restart: true, timed_out: false },
+                    Expired { token: Token(9), started: true, uncounted: false, timed_out: false },
+                    Expired {
+                        token: Token(300),
+                        started: false,
+                        uncounted: true,
+                        timed_out: false,
+                    },
                 ],
             },
             10,

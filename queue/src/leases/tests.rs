@@ -48,7 +48,10 @@ fn expired_lease_is_reported_once_and_not_renewable() {
     assert!(leases.started(500, Token(1), A, 0));
     let mut out = Vec::new();
     leases.expired(1_000, &mut out);
-    assert_eq!(out, [Expired { token: Token(1), started: true, restart: false, timed_out: false }]);
+    assert_eq!(
+        out,
+        [Expired { token: Token(1), started: true, uncounted: false, timed_out: false }]
+    );
     // Its end is not durable yet: the worker is not yet refused.
     assert!(leases.renewed(1_001, Token(1), A));
     assert_eq!(expired(&mut leases, 100_000), []);
@@ -286,7 +289,7 @@ proptest! {
                         .map(|lease| Expired {
                             token: Token(lease.token),
                             started: lease.started,
-                            restart: lease.restart || lease.unsent,
+                            uncounted: lease.restart || lease.unsent,
                             timed_out: lease.run_end.is_some_and(|run| run <= end(lease)),
                         })
                         .collect();

@@ -158,8 +158,8 @@ impl<T: Keyed> IndexMut<u32> for KeyTable<T> {
     }
 }
 
-/// In two writes, the first of a whole word: a write costs as much as two words of text. The text is
-/// the last, so its length needs no place.
+/// In two writes, the first of a whole word: a write costs as much as two words of text. The text
+/// comes last, so its length need not be hashed.
 fn hash_of(hasher: &RandomState, (scope, text): (u32, &[u8])) -> u64 {
     let mut hash = hasher.build_hasher();
     hash.write_u64(scope.into());

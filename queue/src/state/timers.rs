@@ -104,7 +104,7 @@ impl State {
                 out.revoked.push((session.link, why, lease.token));
             }
             self.revoke_lease(slot, out);
-            if lease.restart {
+            if lease.uncounted {
                 self.return_job(slot, JobChange::LeaseLost, out);
             } else if lease.timed_out {
                 self.time_out(slot, out);

@@ -156,7 +156,7 @@ impl<L: Log> Store<L> {
             let ended = |lease: RunningLease| Expired {
                 token: lease.token,
                 started: false,
-                restart: true,
+                uncounted: true,
                 timed_out: false,
             };
             let leases: Vec<Expired> = linked.drain(..).chain(lost.drain(..)).map(ended).collect();

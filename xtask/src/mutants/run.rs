@@ -47,9 +47,9 @@ impl Verdict {
         match result {
             RunResult::Passed => Verdict::Survived,
             RunResult::TimedOut => Verdict::Hung,
-            // Memory or disk may have run out, for instance.
+            // The disk may have been full, for instance.
             RunResult::Failed if failed_tests(output).is_empty() && !output.contains(ABORTED) => {
-                Verdict::NotTried("the run failed, and no test of it".to_owned())
+                Verdict::NotTried("the run failed without a failed test".to_owned())
             }
             RunResult::Failed => Verdict::Caught(failed_tests(output)),
         }

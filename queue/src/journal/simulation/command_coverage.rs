@@ -100,7 +100,7 @@ impl CommandCoverage {
             Command::Settle { .. } => count("settle"),
             Command::Expire { leases } => leases.iter().for_each(|lease| {
                 count(match lease {
-                    lease if lease.restart => "expire after a restart",
+                    lease if lease.uncounted => "expire after a restart",
                     lease if lease.timed_out => "expire at its run timeout",
                     lease if lease.started => "expire started",
                     _ => "expire unstarted",

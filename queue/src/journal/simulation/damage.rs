@@ -83,8 +83,8 @@ pub(super) fn run_and_close(
     run.background.sync_watermark().expect("a good disk");
 }
 
-/// Truncates the last segment at every `step`th byte, and counts complete, damaged and refused starts; also
-/// returns its length.
+/// Truncates the last segment at every `step`th byte, and counts complete, damaged and refused
+/// starts; also returns its length.
 fn cut_at(step: usize, harness: &SimulationHarness) -> ([u64; 3], u64) {
     let segment = last_segment(&harness.disk);
     let end = end_of_data(&harness.disk, &segment);

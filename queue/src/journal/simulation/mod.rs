@@ -12,8 +12,8 @@
 //!   phase never had a fault, or a kind of command was never executed.
 //!
 //! `LONGSHORE_POWER_CUTS`, `LONGSHORE_BIT_FLIPS`, `LONGSHORE_SHORTAGES`, `LONGSHORE_WORKED_OFF`,
-//! `LONGSHORE_UNSYNCED_CUTS`, `LONGSHORE_LOSSES` and `LONGSHORE_ROTTEN_SNAPSHOTS` set the numbers of
-//! cases beyond the defaults.
+//! `LONGSHORE_UNSYNCED_CUTS`, `LONGSHORE_LOSSES` and `LONGSHORE_ROTTEN_SNAPSHOTS` set the numbers
+//! of cases beyond the defaults.
 
 mod accepted_loss;
 mod client_model;

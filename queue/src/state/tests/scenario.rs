@@ -242,7 +242,7 @@ impl StateScenario {
 
     pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
         self.apply(Command::Expire {
-            leases: vec![Expired { token, started, restart: false, timed_out: false }],
+            leases: vec![Expired { token, started, uncounted: false, timed_out: false }],
         })
     }
 

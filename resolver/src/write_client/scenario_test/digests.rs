@@ -53,8 +53,8 @@ fn back_after(scenario: &mut Scenario, meanwhile: impl FnOnce(&mut Scenario)) {
 }
 
 #[test]
-fn with_a_million_paths_a_reconnect_costs_only_the_changes() {
-    // A quarter of them, in a quarter of the buckets, has as many paths in each.
+fn with_many_paths_a_reconnect_costs_only_the_changes() {
+    // A quarter of a million, in a quarter of the buckets, has as many paths in each.
     let all = if std::env::var_os("LONGSHORE_LONG").is_some() { 1_000_000 } else { 250_000 };
     finely(|| {
         let path = |n| key(&format!("/jobs/mail/welcome/{n:011}"));

@@ -55,7 +55,7 @@ impl Model {
         let Some(job) = self.holder_of(lease.token) else { return };
         let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
         self.revoke(job, Some(why), to);
-        if lease.restart {
+        if lease.uncounted {
             self.make_ready(job, JobChange::LeaseLost, to);
         } else if lease.timed_out {
             let path = self.jobs[job].path.clone();

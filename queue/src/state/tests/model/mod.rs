@@ -63,8 +63,9 @@ proptest! {
     }
 }
 
-/// A model that never meets an edge case proves nothing. It runs until each has occurred, and each
-/// move that is drawn in docs/JOBS.md; in no case another.
+/// A model that never meets an edge case proves nothing. The run ends when each has occurred, and
+/// each move of a job that docs/JOBS.md draws; with `LONGSHORE_LONG=1` after 1,000 cases. A move
+/// that is not drawn fails it.
 #[test]
 fn random_commands_reach_every_edge_case() {
     let expected = edge_cases();
@@ -75,6 +76,7 @@ fn random_commands_reach_every_edge_case() {
         arrows.map(|line| line.split(':').next().unwrap_or(line).trim()).collect();
     // A seed that meets all soon; others take over a thousand cases.
     let mut draw = draw_commands::Draw(9);
+    let is_long = std::env::var_os("LONGSHORE_LONG").is_some();
     let mut coverage = BTreeSet::new();
     let (mut missed, mut undrawn) = (Vec::new(), Vec::new());
     for case in 0..1_000u32 {
@@ -90,12 +92,13 @@ fn random_commands_reach_every_edge_case() {
             coverage.iter().filter_map(|c| c.strip_prefix("Move ")).collect();
         assert!(moves.is_subset(&drawn), "{:?} is not drawn", moves.difference(&drawn));
         undrawn = drawn.difference(&moves).copied().collect();
-        if missed.is_empty() && undrawn.is_empty() {
+        if missed.is_empty() && undrawn.is_empty() && !is_long {
             println!("all are met within {} cases", case + 1);
             return;
         }
     }
-    panic!("never met: {missed:?}; never moved: {undrawn:?}");
+    assert!(missed.is_empty(), "never met: {missed:?}");
+    assert!(undrawn.is_empty(), "never moved: {undrawn:?}");
 }
 
 fn edge_cases() -> Vec<String> {
