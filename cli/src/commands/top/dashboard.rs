@@ -22,13 +22,16 @@ pub(super) struct Dashboard {
     /// By path; none until the first value arrives, and after the subscription is lost.
     metrics: BTreeMap<Path, Option<Json>>,
     why: BTreeMap<Path, String>,
-    samples: VecDeque<(Instant, BTreeMap<String, Flow>)>,
+    samples: VecDeque<(Instant, Flows)>,
     /// The publishers of queues; none until the directory has listed them.
     publishers: Option<Vec<PublisherInfo>>,
 }
 
-/// Total counts of a queue's jobs.
-#[derive(Clone, Copy, Default)]
+/// By queue, and by the path of a publisher's list.
+type Flows = BTreeMap<String, BTreeMap<Path, Flow>>;
+
+/// A publisher's total counts of a queue's jobs.
+#[derive(Clone, Copy)]
 struct Flow {
     enqueued: u64,
     completed: u64,
@@ -94,12 +97,14 @@ impl Dashboard {
 
     /// Samples the total counts.
     pub(super) fn sample(&mut self, now: Instant) {
-        let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
-        for queue in self.queues() {
-            let flow = flows.entry(text(&queue, "path").to_owned()).or_default();
-            flow.enqueued += number(&queue, "enqueued_ever");
-            flow.completed += number(&queue, "completed_ever");
-            flow.failed += number(&queue, "failed_ever");
+        let mut flows = Flows::new();
+        for (list, queue) in self.listed("queues") {
+            let flow = Flow {
+                enqueued: number(queue, "enqueued_ever"),
+                completed: number(queue, "completed_ever"),
+                failed: number(queue, "failed_ever"),
+            };
+            flows.entry(text(queue, "path").to_owned()).or_default().insert(list.clone(), flow);
         }
         self.samples.push_back((now, flows));
         if self.samples.len() > SAMPLES_MAX {
@@ -107,21 +112,29 @@ impl Dashboard {
         }
     }
 
-    /// Jobs per second that a queue accepted, completed and failed; none before it has two samples.
+    /// Jobs per second that a queue accepted, completed and failed, summed over its publishers;
+    /// none before one of them has two samples.
+    ///
+    /// Each publisher has its own first sample: one that appears adds its lifetime counts, which
+    /// are not a rate.
     pub(super) fn rates(&self, queue: &str) -> Option<[f64; 3]> {
-        let mut seen = self.samples.iter().filter_map(|(at, flows)| Some((*at, flows.get(queue)?)));
-        let (from, first) = seen.next()?;
-        let (to, last) = seen.next_back()?;
-        let seconds = to.saturating_duration_since(from).as_secs_f64();
-        // The counts drop when a publisher disappears.
-        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
-        (seconds > 0.0).then(|| {
-            [
-                rate(first.enqueued, last.enqueued),
-                rate(first.completed, last.completed),
-                rate(first.failed, last.failed),
-            ]
-        })
+        let (to, newest) = self.samples.back()?;
+        let rates = newest.get(queue)?.iter().filter_map(|(publisher, last)| {
+            let first =
+                |(at, flows): &(Instant, Flows)| Some((*at, *flows.get(queue)?.get(publisher)?));
+            let (from, first) = self.samples.iter().find_map(first)?;
+            let seconds = to.saturating_duration_since(from).as_secs_f64();
+            // A publisher that has lost its journal counts from 0.
+            let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
+            (seconds > 0.0).then(|| {
+                [
+                    rate(first.enqueued, last.enqueued),
+                    rate(first.completed, last.completed),
+                    rate(first.failed, last.failed),
+                ]
+            })
+        });
+        rates.reduce(add_rates)
     }
 
     pub(super) fn of_kind<'a>(
@@ -252,7 +265,7 @@ impl Dashboard {
         let queues = self.queues();
         let sum = |field: &str| queues.iter().map(|queue| number(queue, field)).sum();
         let rates = queues.iter().filter_map(|queue| self.rates(text(queue, "path")));
-        let rates = rates.reduce(|a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2]]);
+        let rates = rates.reduce(add_rates);
         Totals { ready: sum("ready"), running: sum("running"), dead: sum("dead"), rates }
     }
 
@@ -270,6 +283,10 @@ impl Dashboard {
     pub(super) fn metric(&self, base: &Path) -> Option<&Json> {
         self.metrics.get(base)?.as_ref()
     }
+}
+
+fn add_rates(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
+    [a[0] + b[0], a[1] + b[1], a[2] + b[2]]
 }
 
 fn kind_of(path: &Path) -> &str {
@@ -338,6 +355,31 @@ mod tests {
         let lines = dashboard.lines(0);
         assert!(lines[1].starts_with("/jobs/a") && lines[1].contains("150"), "{lines:?}");
         assert!(lines[2].starts_with("/jobs/b (paused)"), "{lines:?}");
+    }
+
+    #[test]
+    fn lifetime_counts_of_a_publisher_that_appears_are_no_rate() {
+        let mut dashboard = Dashboard::default();
+        let [one, two] = ["p1", "p2"].map(|p| path(&format!("/sys/publishers/{p}/queues")));
+        let start = Instant::now();
+        let mut rates = Vec::new();
+        for second in 0..8 {
+            dashboard.update(&one, queues(5, 1_000_000 + 100 * second));
+            // Its list arrives later, is lost for two samples, and returns.
+            if [0, 3, 4].contains(&second) {
+                dashboard.lost(&two, "the link ended");
+            } else {
+                dashboard.update(&two, queues(7, 9_000_000 + 50 * second));
+            }
+            dashboard.sample(start + Duration::from_secs(second));
+            rates.push(dashboard.rates("/jobs/a").map(|rates| rates[1]));
+        }
+        let of_both = [150.0; 3];
+        let expected = [&[100.0, 150.0, 100.0, 100.0][..], &of_both].concat();
+        assert_eq!((rates[0], rates[1]), (None, Some(100.0)));
+        assert_eq!(rates[1..].iter().flatten().copied().collect::<Vec<_>>(), expected);
+        assert_eq!(dashboard.totals().rates.map(|rates| rates[1]), Some(150.0));
+        assert_eq!(dashboard.json()["queues"][0]["completed_per_s"], 150.0);
     }
 
     #[test]
