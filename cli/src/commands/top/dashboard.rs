@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::rows::{self, Kind};
 use crate::commands::sys::{below, name_of, number, text};
 use crate::commands::workers::{self, WorkerCounter};
-use crate::output::printable;
+use crate::output::{counted, printable};
 
 /// Rates are computed over this many samples, one per second.
 const SAMPLES_MAX: usize = 6;
@@ -161,13 +161,25 @@ impl Dashboard {
         })
     }
 
+    /// A publisher's list `queues` or `workers`.
+    fn list(&self, base: &Path, name: &str) -> Option<&Json> {
+        self.metrics.get(&below(base, name)?)?.as_ref()
+    }
+
+    /// The publishers with more queues or workers than their lists have, and how many more.
+    fn more<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        let more = move |(base, _): (&'a Path, _)| {
+            Some((name_of(base), number(self.list(base, name)?, "more")))
+        };
+        self.of_kind("publishers").filter_map(more).filter(|(_, more)| *more > 0)
+    }
+
     /// Counts the workers of queues; none if a publisher does not list all its workers.
     fn worker_counter(&self) -> Option<WorkerCounter> {
-        let lists = |(base, _): (&Path, _)| {
-            let list = self.metrics.get(&below(base, "workers")?)?.as_ref()?;
-            (number(list, "more") == 0).then_some(())
+        let lists_all = |(base, _): (&Path, _)| {
+            self.list(base, "workers").is_some_and(|list| number(list, "more") == 0)
         };
-        let all = self.of_kind("publishers").all(|publisher| lists(publisher).is_some());
+        let all = self.of_kind("publishers").all(lists_all);
         let all = all && self.publishers.is_some() && self.without_metrics().is_empty();
         all.then(|| WorkerCounter::of(&self.workers()))
     }
@@ -223,8 +235,10 @@ impl Dashboard {
                 queue["failed_per_s"] = failed.into();
             }
         }
+        let more = |name: &str| self.more(name).map(|(_, more)| more).sum::<u64>();
         json!({
             "publishers": named("publishers"), "queues": queues, "workers": self.workers(),
+            "more": { "queues": more("queues"), "workers": more("workers") },
             "replicas": named("replicas"), "without_metrics": self.without_metrics(),
         })
     }
@@ -256,17 +270,33 @@ impl Dashboard {
         let without_metrics = self.without_metrics();
         let without =
             without_metrics.iter().map(|name| format!("publisher {name} {}", workers::NO_METRICS));
-        let notes = lost.chain(without).take(NOTES_MAX);
+        let lists = [("queues", "more queue"), ("workers", "more worker")];
+        let more = lists.into_iter().flat_map(|(list, noun)| {
+            self.more(list).map(move |(publisher, more)| {
+                format!("publisher {publisher}: {} not shown", counted(more, noun))
+            })
+        });
+        let notes = lost.chain(without).chain(more).take(NOTES_MAX);
         notes.map(|note| printable(&note).into_owned()).collect()
     }
 
-    /// The sums over all queues.
+    /// The sums over all queues; the rates only over those that publishers list.
     pub(super) fn totals(&self) -> Totals {
+        let [ready, running, dead] = ["ready", "running", "dead"].map(|state| {
+            let of_publisher = |(base, metric): (&Path, Option<&Json>)| match metric {
+                // A publisher lists 1,000 queues, but sums the jobs of 100,000.
+                Some(metric) if metric["states"].is_object() => number(&metric["states"], state),
+                _ => {
+                    let list = self.list(base, "queues").and_then(|list| list["queues"].as_array());
+                    list.into_iter().flatten().map(|queue| number(queue, state)).sum()
+                }
+            };
+            self.of_kind("publishers").map(of_publisher).sum()
+        });
         let queues = self.queues();
-        let sum = |field: &str| queues.iter().map(|queue| number(queue, field)).sum();
         let rates = queues.iter().filter_map(|queue| self.rates(text(queue, "path")));
         let rates = rates.reduce(add_rates);
-        Totals { ready: sum("ready"), running: sum("running"), dead: sum("dead"), rates }
+        Totals { ready, running, dead, rates }
     }
 
     /// The rows of a kind.
@@ -402,6 +432,30 @@ mod tests {
         dashboard.set_publishers(vec![publisher(1, "p1"), publisher(2, "p2"), publisher(3, "p3")]);
         assert_eq!(dashboard.json()["queues"][0]["workers"], 2, "the workers of p3 are unknown");
         assert_eq!(dashboard.json()["without_metrics"], json!(["p3"]));
+    }
+
+    #[test]
+    fn totals_include_unlisted_queues_and_notes_count_them() {
+        let mut dashboard = Dashboard::default();
+        for (p, states) in [("p1", json!({ "ready": 900, "running": 2 })), ("p2", Json::Null)] {
+            let at = |name: &str| path(&format!("/sys/publishers/{p}{name}"));
+            dashboard.add_source(&at(""));
+            dashboard.update(&at(""), json!({ "name": p, "states": states }));
+            let mut list = queues(5, 0);
+            list["more"] = json!(1_500);
+            dashboard.update(&at("/queues"), list);
+            let more = if p == "p1" { 0 } else { 7 };
+            dashboard.update(&at("/workers"), json!({ "workers": [], "more": more }));
+        }
+        let totals = dashboard.totals();
+        // The second publisher has too many queues to sum them.
+        assert_eq!((totals.ready, totals.running, totals.dead), (905, 3, 0));
+        let expected = ["p1: 1,500 more queues", "p2: 1,500 more queues", "p2: 7 more workers"]
+            .map(|more| format!("publisher {more} not shown"));
+        assert_eq!(dashboard.notes(), expected);
+        let lines = dashboard.lines(0);
+        assert!(lines.ends_with(&expected), "{lines:?}");
+        assert_eq!(dashboard.json()["more"], json!({ "queues": 3_000, "workers": 7 }));
     }
 
     #[test]

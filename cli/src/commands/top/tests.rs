@@ -34,7 +34,7 @@ fn system() -> Dashboard {
         for p in 1..=2u64 {
             let base = format!("/sys/publishers/publisher-{p}");
             dashboard.add_source(&path(&base));
-            let states = json!({ "ready": 4_200 * p, "running": 12, "dead": p - 1 });
+            let states = json!({ "ready": 19_600 * p, "running": 56, "dead": 4 });
             dashboard.update(
                 &path(&base),
                 json!({ "name": format!("publisher-{p}"), "id": format!("{p}f2e3d4c5b6a7988"),
