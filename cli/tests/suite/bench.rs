@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{longshore, run};
+use common::{System, longshore, run};
 
 #[test]
 fn e2e_prints_its_keys_as_numbers() {
@@ -20,9 +20,19 @@ fn latency_prints_its_keys_as_numbers_in_order() {
     let bench = longshore(&["bench", "latency", "--rate", "500", "--seconds", "1", "--json"]);
     let metrics = run(bench, b"").code(0).json();
     assert_eq!((&metrics["measure"], &metrics["offered_per_s"]), (&"latency".into(), &500.into()));
+    assert_eq!(metrics["jobs"], 500, "without the job that opens the links");
     let [p50, p99, p999, max] =
         ["p50_us", "p99_us", "p999_us", "max_us"].map(|key| metrics[key].as_f64().unwrap());
     assert!(0.0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{metrics}");
+}
+
+#[test]
+fn producer_has_opened_its_links_before_the_measurement() {
+    let system = System::up();
+    let mut producer =
+        system.spawn(&["bench", "producer", "/jobs/a", "--jobs", "9", "--size", "16"]);
+    assert!(producer.line().contains("ready"));
+    assert_eq!(system.stat("/jobs/a")["ready"], 1);
 }
 
 #[test]

@@ -51,7 +51,8 @@ const LOAD_RATE: u64 = 20_000;
 const PROBES_ENOUGH: usize = 2_000;
 /// The largest number of probe runs.
 const PROBE_RUNS_MAX: usize = 8;
-/// The start of a probe run, which is ignored while the side load settles.
+/// The start of a probe run, which is ignored: the first job opens the links and creates the queue,
+/// and the side load settles.
 const PROBE_WARMUP_NS: u64 = 500_000_000;
 /// A cycle begins before its first file exists, and ends after its last file is finished.
 const CYCLE_BEFORE_NS: u64 = 1_000_000_000;
@@ -88,11 +89,11 @@ pub(crate) async fn measure(arguments: BenchBacklog, context: &Context) -> anyho
         }
     };
 
-    let quiet = times(&short.probe(arguments.seconds).await?);
+    let probed = short.probe(arguments.seconds).await?;
+    let quiet: Vec<u64> = probed.samples.iter().map(|(_, took)| *took).collect();
     report(format!("commits on a quiet machine: p99 {:.0} µs", quantile_us(&quiet, 0.99)));
-    let probed = quiet.len() as u64;
     short
-        .run(&format!("enqueue {}", (SHORT_QUEUE_JOBS + WORKER_JOBS).saturating_sub(probed)))
+        .run(&format!("enqueue {}", (SHORT_QUEUE_JOBS + WORKER_JOBS).saturating_sub(probed.jobs)))
         .await?;
     add(json!({
         "waiting": jobs, "size": arguments.size, "segment_bytes": arguments.segment_bytes,
@@ -170,10 +171,9 @@ impl QueueUnderTest {
         self.system.stats().await
     }
 
-    /// Enqueues single jobs. Returns each one's scheduled time and the time until its commit, in
-    /// nanoseconds.
-    async fn probe(&mut self, seconds: u64) -> anyhow::Result<Vec<(u64, u64)>> {
-        samples(&send_command(&mut self.prober, &probe_command(seconds)).await?)
+    /// Enqueues single jobs, and times their commits.
+    async fn probe(&mut self, seconds: u64) -> anyhow::Result<Probed> {
+        Probed::of(&send_command(&mut self.prober, &probe_command(seconds)).await?)
     }
 
     /// Fills the queue, and measures the memory of a waiting job.
@@ -354,11 +354,10 @@ impl QueueUnderTest {
             send_command(&mut self.load, &pass),
             send_command(&mut self.prober, &probe)
         )?;
-        let samples = samples(&probed)?;
+        let probed = Probed::of(&probed)?;
         // The probe's jobs have lengthened the queue.
-        self.run(&format!("take {}", samples.len())).await?;
-        let from = samples.iter().map(|(at, _)| *at).min().unwrap_or(0) + PROBE_WARMUP_NS;
-        Ok(samples.into_iter().filter(|(at, _)| *at >= from).collect())
+        self.run(&format!("take {}", probed.jobs)).await?;
+        Ok(probed.samples)
     }
 
     /// Kills the publisher, restarts it, and checks that it has all its jobs.
@@ -406,14 +405,27 @@ fn seconds(report: &Value) -> anyhow::Result<f64> {
     Ok(ns("ended_ns")?.saturating_sub(ns("began_ns")?).max(1) as f64 / 1e9)
 }
 
-fn samples(report: &Value) -> anyhow::Result<Vec<(u64, u64)>> {
-    let samples = report["samples"].as_array().context("a report without samples")?;
-    let pair = |sample: &Value| Some((sample[0].as_u64()?, sample[1].as_u64()?));
-    samples.iter().map(|sample| pair(sample).context("a sample that is not a pair")).collect()
+/// The result of a probe run.
+#[derive(Debug)]
+struct Probed {
+    /// All jobs that it enqueued.
+    jobs: u64,
+    /// Each job's scheduled time and the time until its commit, in nanoseconds, without those of
+    /// the start.
+    samples: Vec<(u64, u64)>,
 }
 
-fn times(samples: &[(u64, u64)]) -> Vec<u64> {
-    samples.iter().map(|(_, took)| *took).collect()
+impl Probed {
+    fn of(report: &Value) -> anyhow::Result<Probed> {
+        let samples = report["samples"].as_array().context("a report without samples")?;
+        let pair = |sample: &Value| Some((sample[0].as_u64()?, sample[1].as_u64()?));
+        let pairs = samples.iter().map(|sample| pair(sample).context("a sample without a pair"));
+        let mut samples = pairs.collect::<anyhow::Result<Vec<_>>>()?;
+        let jobs = samples.len() as u64;
+        let from = samples.iter().map(|(at, _)| *at).min().unwrap_or(0) + PROBE_WARMUP_NS;
+        samples.retain(|(at, _)| *at >= from);
+        Ok(Probed { jobs, samples })
+    }
 }
 
 async fn wait_until_no_cycle(monitor: &CycleMonitor) -> anyhow::Result<()> {
@@ -564,6 +576,16 @@ mod tests {
         let times: Vec<u64> = (1..=1_000).rev().map(|n| n * 1_000).collect();
         assert_eq!((quantile_us(&times, 0.5), quantile_us(&times, 0.99)), (500.0, 990.0));
         assert_eq!((quantile_us(&times[..1], 0.99), quantile_us(&[], 0.99)), (1_000.0, 0.0));
+    }
+
+    #[test]
+    fn samples_of_the_first_half_second_are_ignored() {
+        let at = |ms: u64| (7_000_000_000 + ms * 1_000_000, ms);
+        let samples = [900, 0, 2, 499, 500].map(at);
+        let probed = Probed::of(&json!({ "samples": samples })).unwrap();
+        assert_eq!((probed.jobs, probed.samples), (5, vec![at(900), at(500)]));
+        assert!(Probed::of(&json!({ "samples": [] })).unwrap().samples.is_empty());
+        assert!(Probed::of(&json!({ "samples": [[1]] })).is_err());
     }
 
     #[test]

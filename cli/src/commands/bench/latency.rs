@@ -54,7 +54,7 @@ pub(crate) async fn measure(
     let mut results = head("latency", &durability, system.sync_us);
     system.end().await?;
     results["offered_per_s"] = json!(rate);
-    results["jobs"] = done["jobs"].clone();
+    results["jobs"] = done["timed"].clone();
     for key in ["p50_us", "p99_us", "p999_us", "max_us"] {
         results[key] = done[key].clone();
     }

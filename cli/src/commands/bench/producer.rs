@@ -17,6 +17,9 @@ use crate::commands::Context;
 /// A sleep ends late by about this much, so the thread spins for the rest of the time.
 const SPIN_NS: u64 = 100_000;
 
+/// Jobs of the producer before the measurement, which the worker completes too.
+pub(super) const WARM_UP_JOBS: u64 = 1;
+
 /// Scheduled jobs that may wait for the runtime.
 const SCHEDULED_MAX: usize = 65_536;
 /// Unacknowledged jobs beyond which a rate cannot be measured.
@@ -24,6 +27,7 @@ pub(super) const IN_FLIGHT_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyhow::Result<()> {
     let producer = Producer::connect(context.cluster());
+    warm_up(&producer, &arguments.path).await?;
     let mut input = BufReader::new(tokio::io::stdin()).lines();
     context.output.json(&json!({ "ready": "producer" }))?;
     next_command(&mut input).await?;
@@ -39,6 +43,15 @@ pub(crate) async fn run(arguments: BenchProducer, mut context: Context) -> anyho
         .json(&json!({ "jobs": arguments.jobs, "began_ns": began, "ended_ns": ended }))?;
     // Keep the links open until the whole measurement has ended.
     let _ = next_command(&mut input).await;
+    Ok(())
+}
+
+/// Enqueues a job: the first one resolves the path, opens the links and creates the queue, which
+/// takes longer than any later job. Its empty payload has no send time, so it is not timed.
+async fn warm_up(producer: &Producer, path: &Path) -> anyhow::Result<()> {
+    for _ in 0..WARM_UP_JOBS {
+        producer.enqueue(new_job(path.clone(), Bytes::new())).await?;
+    }
     Ok(())
 }
 

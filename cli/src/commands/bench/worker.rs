@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::monotonic_ns;
+use super::producer::WARM_UP_JOBS;
 use crate::arguments::BenchWorker;
 use crate::commands::Context;
 use crate::signals::parent_exited;
@@ -48,7 +49,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
     let parent_exit = parent_exited();
     tokio::pin!(parent_exit);
     let done = async {
-        while stats.now().completed < arguments.jobs {
+        while stats.now().completed < arguments.jobs + WARM_UP_JOBS {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
@@ -60,7 +61,7 @@ pub(crate) async fn run(arguments: BenchWorker, mut context: Context) -> anyhow:
     let us = |ns: u64| ns as f64 / 1_000.0;
     let histogram = latencies.lock().clone();
     context.output.json(&json!({
-        "jobs": stats.now().completed, "ended_ns": ended,
+        "timed": histogram.len(), "ended_ns": ended,
         "p50_us": us(histogram.value_at_quantile(0.5)),
         "p99_us": us(histogram.value_at_quantile(0.99)),
         "p999_us": us(histogram.value_at_quantile(0.999)),
