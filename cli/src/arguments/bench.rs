@@ -82,14 +82,15 @@ pub(crate) enum Measure {
     ///
     /// Starts a throwaway replica and a publisher that registers --paths paths of 30 bytes, 1,000
     /// below each parent; this process reads. During registration, and while the killed publisher's
-    /// paths expire, another client resolves one path every 5 ms.
+    /// paths expire, another client resolves one path every 5 ms; each request is timed from its
+    /// schedule (open loop).
     Resolver(BenchResolver),
     /// Updates of live values per second from one publisher to one subscriber, and the latency of a
     /// single update
     ///
     /// The publisher commits an update of every path at a time and flushes so often that none is
     /// conflated; updates lost to conflation are reported. Then it sends single updates at a fixed
-    /// rate (open loop).
+    /// rate (open loop); lost ones have no latency and are reported, too.
     Values(BenchValues),
     /// The producer of a measurement
     #[command(hide = true)]

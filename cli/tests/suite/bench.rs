@@ -94,6 +94,9 @@ fn resolver_prints_its_keys_as_numbers() {
         "probe_p99_ms_quiet",
         "probe_p99_ms_registering",
         "probe_p99_ms_expiring",
+        "probe_max_ms_quiet",
+        "probe_max_ms_registering",
+        "probe_max_ms_expiring",
     ] {
         assert!(metrics[key].as_f64().is_some_and(|metric| metric > 0.0), "{key}: {metrics}");
     }
@@ -106,6 +109,7 @@ fn values_prints_its_keys_as_numbers_and_loses_none() {
         let metrics = run(longshore(&bench), b"").code(0).json();
         assert_eq!((&metrics["measure"], &metrics["lost"]), (&"values".into(), &0.into()));
         assert_eq!((metrics["size"].to_string(), &metrics["paths"]), (size.into(), &1_000.into()));
+        assert!(metrics["latency_lost"].is_u64(), "{metrics}");
         for key in [
             "cores",
             "fdatasync_us",

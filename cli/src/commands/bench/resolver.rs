@@ -8,19 +8,21 @@
 //! 4. the publisher is killed and its paths expire, during the same requests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use longshore::{Cluster, Glob, Path, PathAnswer, ReadClient, ResolverTiming};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::process::{CpuClock, resident_bytes};
+use super::producer::send_times;
 use super::registrar::{PARENT_PATHS, parent, path};
-use super::rounded;
 use super::system::child_spec;
+use super::{monotonic_ns, rounded};
 use crate::arguments::BenchResolver;
 use crate::child::Child;
 use crate::commands::Context;
@@ -34,8 +36,10 @@ const BATCH_PATHS: u64 = 10_000;
 const BATCHES_AT_ONCE: usize = 8;
 /// Concurrent list requests.
 const LISTINGS_AT_ONCE: usize = 8;
-/// The interval between the prober's requests.
-const PROBE_INTERVAL: Duration = Duration::from_millis(5);
+/// The prober's requests per second.
+const PROBE_RATE: u64 = 200;
+/// The interval between two polls for the expiry.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The duration of the probe without other load.
 const QUIET_PROBE: Duration = Duration::from_secs(3);
 /// The pause before the replica's memory is read.
@@ -64,7 +68,8 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     };
     let quiet = Prober::start(&replica).await?;
     sleep(QUIET_PROBE).await;
-    add(json!({ "paths": paths, "probe_p99_ms_quiet": quiet.p99_ms().await? }));
+    add(json!({ "paths": paths }));
+    add(quiet.end("quiet", 0).await?);
 
     let empty = resident_bytes(replica.process()?)?;
     let count = paths.to_string();
@@ -77,7 +82,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     registrar.send_line("register").await?;
     let seconds = registrar.next().await?["seconds"].as_f64().context("no seconds")?;
     let register_us = (cpu.now_ns()? - before) as f64 / 1e3 / paths as f64;
-    let probe_p99_ms = prober.p99_ms().await?;
+    let probed = prober.end("registering", 0).await?;
     sleep(SETTLE_TIME).await;
     let full = resident_bytes(replica.process()?)?;
     let per_path = full.saturating_sub(empty) as f64 / paths as f64;
@@ -88,8 +93,8 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     add(json!({
         "register_per_s": (paths as f64 / seconds).round(), "register_cpu_us": rounded(register_us),
         "bytes_per_path": rounded(per_path), "rss_bytes": full, "rss_bytes_empty": empty,
-        "probe_p99_ms_registering": probe_p99_ms,
     }));
+    add(probed);
 
     let before = cpu.now_ns()?;
     let seconds = resolve_all(&client, paths).await?;
@@ -106,11 +111,13 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     let prober = Prober::start(&replica).await?;
     registrar.kill().await?;
     let began = Instant::now();
-    expired(&client, EXPIRY_TIMEOUT).await?;
+    let found_ns = expired(&client, EXPIRY_TIMEOUT).await?;
     let took = began.elapsed().as_secs_f64();
     // The replica still frees entries after the last path has disappeared.
     sleep(SETTLE_TIME).await;
-    add(json!({ "expired_s": rounded(took), "probe_p99_ms_expiring": prober.p99_ms().await? }));
+    add(json!({ "expired_s": rounded(took) }));
+    // The replica is idle before the expiry: those seconds would hide a stall.
+    add(prober.end("expiring", found_ns).await?);
     replica.child.end().await?;
     Ok(results)
 }
@@ -161,41 +168,73 @@ impl Replica {
     }
 }
 
-/// Another client, which resolves one path at a time over its own connection.
+/// A request's scheduled time, and the time from then to its answer, in nanoseconds.
+type Probe = (u64, u64);
+
+/// Another client, which resolves a path every 5 ms over its own connection.
 struct Prober {
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<anyhow::Result<Vec<Duration>>>,
+    /// Requests scheduled later are not sent.
+    until_ns: Arc<AtomicU64>,
+    task: JoinHandle<anyhow::Result<Vec<Probe>>>,
 }
 
 impl Prober {
     /// Connects, then probes in the background. Makes at least one request before it stops.
     async fn start(replica: &Replica) -> anyhow::Result<Prober> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (client, stopped) = (replica.client("the prober"), stop.clone());
-        client.resolve(vec![path(0)?]).await?;
-        let task = tokio::spawn(async move {
-            let mut times = Vec::new();
-            loop {
-                let began = Instant::now();
-                client.resolve(vec![path(0)?]).await?;
-                times.push(began.elapsed());
-                if stopped.load(Ordering::Relaxed) {
-                    return Ok(times);
-                }
-                sleep(PROBE_INTERVAL.saturating_sub(began.elapsed())).await;
-            }
-        });
-        Ok(Prober { stop, task })
+        let until_ns = Arc::new(AtomicU64::new(u64::MAX));
+        let (client, probed) = (replica.client("the prober"), path(0)?);
+        client.resolve(vec![probed.clone()]).await?;
+        let mut schedule = send_times(u64::MAX, PROBE_RATE);
+        // The schedule begins 0.1 s after its creation: the load must not begin before it.
+        schedule.recv().await;
+        let request = move || {
+            let (client, probed) = (client.clone(), probed.clone());
+            async move { client.resolve(vec![probed]).await.map(|_| ()).map_err(Into::into) }
+        };
+        let task = tokio::spawn(probe(schedule, until_ns.clone(), request));
+        Ok(Prober { until_ns, task })
     }
 
-    /// Stops probing, and returns the 99th percentile of the latency.
-    async fn p99_ms(self) -> anyhow::Result<f64> {
-        self.stop.store(true, Ordering::Relaxed);
-        let mut times = self.task.await??;
-        times.sort_unstable();
-        let rank = (times.len() * 99).div_ceil(100).clamp(1, times.len()) - 1;
-        Ok(rounded(times[rank].as_secs_f64() * 1e3))
+    /// Stops once the requests scheduled so far are answered. Returns the latency of those
+    /// scheduled since `from_ns`.
+    async fn end(self, when: &str, from_ns: u64) -> anyhow::Result<Value> {
+        self.until_ns.store(monotonic_ns(), Ordering::Relaxed);
+        let [p99_ms, max_ms] =
+            p99_and_max_ms(&self.task.await??, from_ns).context("no request was timed")?;
+        Ok(json!({
+            (format!("probe_p99_ms_{when}")): p99_ms, (format!("probe_max_ms_{when}")): max_ms,
+        }))
     }
+}
+
+/// Makes one request at a time. Each is timed from its schedule, so that a stall counts for all
+/// requests that were due in it, not only for the one that was sent.
+async fn probe<F>(
+    mut schedule: mpsc::Receiver<u64>,
+    until_ns: Arc<AtomicU64>,
+    mut request: impl FnMut() -> F,
+) -> anyhow::Result<Vec<Probe>>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut probes = Vec::new();
+    while let Some(at) = schedule.recv().await {
+        if at > until_ns.load(Ordering::Relaxed) && !probes.is_empty() {
+            break;
+        }
+        request().await?;
+        probes.push((at, monotonic_ns().saturating_sub(at)));
+    }
+    Ok(probes)
+}
+
+/// The 99th percentile and the maximum of the probes scheduled since `from_ns`; none without any.
+fn p99_and_max_ms(probes: &[Probe], from_ns: u64) -> Option<[f64; 2]> {
+    let timed = probes.iter().filter(|(at, _)| *at >= from_ns);
+    let mut times: Vec<u64> = timed.map(|(_, took)| *took).collect();
+    times.sort_unstable();
+    let p99 = times.get((times.len() * 99).div_ceil(100).checked_sub(1)?)?;
+    Some([*p99, *times.last()?].map(|ns| rounded(ns as f64 / 1e6)))
 }
 
 /// Resolves all paths with concurrent requests; returns the seconds taken.
@@ -252,16 +291,52 @@ async fn match_all(client: &ReadClient, paths: u64) -> anyhow::Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Waits until the publisher's paths have expired.
-async fn expired(client: &ReadClient, within: Duration) -> anyhow::Result<()> {
+/// Waits until the publisher's paths have expired. Returns the monotonic time of the last request
+/// that found them.
+async fn expired(client: &ReadClient, within: Duration) -> anyhow::Result<u64> {
     let expired = async {
+        let mut found_ns = monotonic_ns();
         loop {
+            let asked_ns = monotonic_ns();
             let resolution = client.resolve(vec![path(0)?]).await?;
             if let [PathAnswer::NotFound] = &resolution.answers[..] {
-                return anyhow::Ok(());
+                return anyhow::Ok(found_ns);
             }
-            sleep(PROBE_INTERVAL).await;
+            found_ns = asked_ns;
+            sleep(POLL_INTERVAL).await;
         }
     };
     timeout(within, expired).await.context("a publisher that was killed has not expired")?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_due_in_a_stall_are_timed_from_their_schedule() {
+        // All twenty are due within 95 ms.
+        let schedule = send_times(20, PROBE_RATE);
+        let mut stall = Some(Duration::from_millis(200));
+        let request = move || {
+            let stall = stall.take().unwrap_or_default();
+            async move {
+                sleep(stall).await;
+                Ok(())
+            }
+        };
+        let until_ns = Arc::new(AtomicU64::new(u64::MAX));
+        let probes = probe(schedule, until_ns, request).await.unwrap();
+        assert_eq!(probes.len(), 20);
+        assert!(probes.iter().all(|(_, took)| *took >= 100_000_000), "{probes:?}");
+    }
+
+    #[test]
+    fn latency_is_of_the_requests_since_a_time() {
+        let probes: Vec<Probe> = (1..=300).map(|n| (n, n * 1_000_000)).collect();
+        assert_eq!(p99_and_max_ms(&probes, 0), Some([297.0, 300.0]));
+        assert_eq!(p99_and_max_ms(&probes, 201), Some([299.0, 300.0]));
+        assert_eq!(p99_and_max_ms(&probes[..200], 200), Some([200.0, 200.0]));
+        assert_eq!(p99_and_max_ms(&probes, 301), None);
+    }
 }

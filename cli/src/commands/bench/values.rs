@@ -3,7 +3,8 @@
 //!
 //! 1. The publisher commits an update of every value at a time, at full speed. It flushes so often
 //!    that nothing is conflated; updates that the subscriber misses are reported as `lost`.
-//! 2. It makes single updates at a fixed rate (open loop), each timed from its schedule.
+//! 2. It makes single updates at a fixed rate (open loop), each timed from its schedule; lost ones
+//!    are reported as `latency_lost`.
 
 use std::net::SocketAddr;
 
@@ -79,12 +80,12 @@ async fn burst(
     let got = send_command(subscriber, &format!("until {updates}")).await?;
     let used = (publishing.now_ns()? - before.0, reading.now_ns()? - before.1);
     let received = number(&got, "received")?;
-    ensure!(received > 0 && received <= updates, "{received} of {updates} updates were received");
+    let lost = lost(updates, received)?;
     let took_ns = number(&got, "last_ns")?.saturating_sub(number(&sent, "began_ns")?).max(1);
     let per_s = (received as f64 * 1e9 / took_ns as f64).round();
     let each_ns = |ns: u64| json!(rounded(ns as f64 / received as f64));
     results["updates"] = json!(updates);
-    results["lost"] = json!(updates - received);
+    results["lost"] = json!(lost);
     results["updates_per_s"] = json!(per_s);
     results["publisher_cpu_ns"] = each_ns(used.0);
     results["subscriber_cpu_ns"] = each_ns(used.1);
@@ -106,10 +107,18 @@ async fn single(
     send_command(publisher, &format!("steady {updates} {} 1", arguments.rate)).await?;
     let got = send_command(subscriber, &format!("until {updates}")).await?;
     results["offered_per_s"] = json!(arguments.rate);
+    // The latency is of the others only.
+    results["latency_lost"] = json!(lost(updates, number(&got, "received")?)?);
     for key in ["p50_us", "p99_us", "max_us"] {
         results[format!("latency_{key}")] = got[key].clone();
     }
     Ok(())
+}
+
+/// The number of updates that were not received.
+fn lost(updates: u64, received: u64) -> anyhow::Result<u64> {
+    ensure!(received > 0 && received <= updates, "{received} of {updates} updates were received");
+    Ok(updates - received)
 }
 
 async fn send_command(process: &mut Child, command: &str) -> anyhow::Result<Value> {
@@ -119,4 +128,15 @@ async fn send_command(process: &mut Child, command: &str) -> anyhow::Result<Valu
 
 fn number(report: &Value, key: &str) -> anyhow::Result<u64> {
     report[key].as_u64().with_context(|| format!("a report without {key}: {report}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn updates_that_are_not_received_are_lost() {
+        assert_eq!((lost(10, 7).unwrap(), lost(10, 10).unwrap()), (3, 0));
+        assert!(lost(10, 0).is_err() && lost(10, 11).is_err());
+    }
 }
