@@ -16,6 +16,22 @@ fn e2e_prints_its_keys_as_numbers() {
 }
 
 #[test]
+fn measurements_of_a_named_system_do_not_time_this_disk() {
+    let system = System::up();
+    for measure in [
+        &["e2e", "--jobs", "100"][..],
+        &["latency", "--rate", "100", "--seconds", "1"],
+        &["values", "--paths", "10", "--seconds", "1"],
+    ] {
+        let metrics = system.run(&[&["bench"], measure, &["--json"]].concat()).code(0).json();
+        assert!(metrics["fdatasync_us"].is_null(), "{metrics}");
+    }
+    let shown = system.run(&["bench", "e2e", "--jobs", "100"]).code(0).stdout;
+    let is_none = |line: &str| line.split_whitespace().eq(["fdatasync_us", "-"]);
+    assert!(shown.lines().any(is_none), "{shown}");
+}
+
+#[test]
 fn latency_prints_its_keys_as_numbers_in_order() {
     let bench = longshore(&["bench", "latency", "--rate", "500", "--seconds", "1", "--json"]);
     let metrics = run(bench, b"").code(0).json();

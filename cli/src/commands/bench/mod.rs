@@ -53,7 +53,11 @@ pub(crate) async fn run(arguments: Bench, mut context: Context) -> anyhow::Resul
     }
     let mut table = Table::new(&["metric", "value"]);
     for (key, value) in results.as_object().into_iter().flatten() {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => "-".to_owned(),
+            value => value.to_string(),
+        };
         table.row([key.clone(), text]);
     }
     context.output.table(&table)?;
@@ -67,12 +71,13 @@ fn monotonic_ns() -> u64 {
     seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0)
 }
 
-/// The fields that every measurement reports.
-fn head(measure: &str, durability: &str, sync_us: f64) -> Value {
+/// The fields that every measurement of jobs or values reports. `sync_us` is none for a named
+/// system: the client's own disk has nothing to do with its durability.
+fn head(measure: &str, durability: &str, sync_us: Option<f64>) -> Value {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     serde_json::json!({
         "measure": measure, "version": env!("CARGO_PKG_VERSION"), "durability": durability,
-        "cores": cores, "fdatasync_us": rounded(sync_us),
+        "cores": cores, "fdatasync_us": sync_us.map(rounded),
     })
 }
 

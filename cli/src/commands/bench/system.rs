@@ -34,8 +34,9 @@ pub(crate) struct MeasuredSystem {
     /// The flags with which a named system is reached.
     named: Option<Vec<OsString>>,
     throwaway: Option<Throwaway>,
-    /// The median fdatasync where the journal lives, in microseconds.
-    pub(crate) sync_us: f64,
+    /// The median fdatasync where the journal lives, in microseconds; none for a named system,
+    /// whose journals are elsewhere.
+    pub(crate) sync_us: Option<f64>,
     /// The measured queue, which nothing else uses.
     pub(crate) path: Path,
 }
@@ -81,13 +82,6 @@ impl MeasuredSystem {
         options: &[&str],
         context: &Context,
     ) -> anyhow::Result<MeasuredSystem> {
-        let parent = arguments.data.unwrap_or_else(std::env::temp_dir);
-        let folder = tempfile::Builder::new()
-            .prefix("longshore-bench-")
-            .tempdir_in(&parent)
-            .with_context(|| format!("cannot create a folder in {}", parent.display()))?;
-        let sync_us = sync_time::median_us(folder.path())
-            .with_context(|| format!("cannot measure fdatasync in {}", folder.path().display()))?;
         let path = Path::new(&format!("/bench/{}", new_id()))?;
         if matches!(context.config.resolvers.origin, Origin::Flag(_)) {
             return Ok(MeasuredSystem {
@@ -95,10 +89,17 @@ impl MeasuredSystem {
                 cluster: context.cluster(),
                 named: Some(context.overrides.system_flags()),
                 throwaway: None,
-                sync_us,
+                sync_us: None,
                 path,
             });
         }
+        let parent = arguments.data.unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new()
+            .prefix("longshore-bench-")
+            .tempdir_in(&parent)
+            .with_context(|| format!("cannot create a folder in {}", parent.display()))?;
+        let sync_us = sync_time::median_us(folder.path())
+            .with_context(|| format!("cannot measure fdatasync in {}", folder.path().display()))?;
         let server = ResolverServer::bind(
             SocketAddr::from(([127, 0, 0, 1], 0)),
             ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() },
@@ -124,7 +125,7 @@ impl MeasuredSystem {
             resolvers,
             named: None,
             throwaway: Some(Throwaway { publisher, spec, resolver, folder }),
-            sync_us,
+            sync_us: Some(sync_us),
             path,
         })
     }

@@ -25,8 +25,6 @@ use crate::output::grouped;
 const DURABILITY: &str = "none";
 
 pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow::Result<Value> {
-    let sync_us =
-        sync_time::median_us(&std::env::temp_dir()).context("cannot measure fdatasync")?;
     // A throwaway replica, unless one was named on the command line.
     let (resolvers, named, replica) = match context.config.resolvers.origin {
         Origin::Flag(_) => {
@@ -51,6 +49,13 @@ pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow
     let mut publisher = start("the publisher", "value-publisher").await?;
     let mut subscriber = start("the subscriber", "value-subscriber").await?;
 
+    let sync_us = match named {
+        Some(_) => None,
+        None => {
+            let measured = sync_time::median_us(&std::env::temp_dir());
+            Some(measured.context("cannot measure fdatasync")?)
+        }
+    };
     let mut results = head("values", DURABILITY, sync_us);
     results["size"] = json!(arguments.size);
     results["paths"] = json!(arguments.paths);
