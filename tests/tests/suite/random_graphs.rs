@@ -184,7 +184,7 @@ impl Publisher {
             let settle = match self.random.random_range(0..40) {
                 0 => NewSettle::Fail(error()),
                 1 => {
-                    lost.push(Expired { token, started: true, restart: true, timed_out: false });
+                    lost.push(Expired { token, started: true, uncounted: true, timed_out: false });
                     continue;
                 }
                 _ if graph[&job] => NewSettle::Bury(error()),
