@@ -349,7 +349,7 @@ proptest! {
     ) {
         let link = LinkId(link);
         let tokens = leases.iter().map(|&(token, ..)| Token(token)).collect();
-        let expired = |(token, started, restart)| Expired { token: Token(token), started, restart, timed_out: restart };
+        let expired = |(token, started, uncounted)| Expired { token: Token(token), started, uncounted, timed_out: uncounted };
         let ids = ids.into_iter().map(JobId).collect();
         for command in [
             Command::Start(Start {

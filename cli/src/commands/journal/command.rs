@@ -69,7 +69,7 @@ pub(super) fn command_json(command: &Command, payloads: bool) -> (&'static str, 
         Command::Expire { leases } => {
             let leases = leases.iter().map(|lease| {
                 json!({
-                    "token": lease.token.0, "started": lease.started, "restart": lease.restart,
+                    "token": lease.token.0, "started": lease.started, "uncounted": lease.uncounted,
                     "timed_out": lease.timed_out,
                 })
             });

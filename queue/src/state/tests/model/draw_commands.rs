@@ -400,7 +400,7 @@ impl Harness {
         let kind = if self.focus == Focus::Losses { self.bias as usize % 4 } else { 9 };
         let lease = |token: Token, draw: &mut Draw| {
             let kind = if draw.one_in(8) { 9 } else { kind };
-            let (started, restart, timed_out) = match kind {
+            let (started, uncounted, timed_out) = match kind {
                 0..=1 => (false, false, false),
                 2 => (true, false, false),
                 3 => (true, false, true),
@@ -412,7 +412,7 @@ impl Harness {
                     (true, true, false),
                 ][draw.below(5)],
             };
-            Expired { token, started, restart, timed_out }
+            Expired { token, started, uncounted, timed_out }
         };
         let mut leases: Vec<Expired> = Vec::new();
         for _ in 0..count {
