@@ -104,6 +104,27 @@ async fn stats_are_merged_and_missing_publishers_listed() {
 }
 
 #[tokio::test]
+async fn pages_of_stats_end_at_a_publisher_that_never_ends_them() {
+    let (stands, goes_on) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let serve = |publisher: &FakePublisher, step: u64| {
+        publisher.answer_requests(move |request| match request {
+            Request::Queues { cursor, .. } => {
+                let next = Some(cursor + step);
+                Some(Ok(Answer::Queues(QueuesPage { queues: Vec::new(), next })))
+            }
+            other => panic!("{other:?} was not expected"),
+        });
+    };
+    serve(&stands, 0);
+    serve(&goes_on, 1);
+    let gathered = to(&[&stands, &goes_on]).stats(all()).await.expect("publishers are known");
+    let why = |n: usize| gathered.missing[n].why.as_str();
+    assert_eq!(gathered.missing.len(), 2, "{gathered:?}");
+    assert_eq!(why(0), "unexpected answer");
+    assert!(why(1).contains("200 ms") || why(1).contains("200ms"), "{}", why(1));
+}
+
+#[tokio::test]
 async fn a_bare_id_is_not_found_only_if_all_answered() {
     let (one, mut two) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
     serve_jobs(&one, &[1]);
