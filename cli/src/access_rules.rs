@@ -70,8 +70,9 @@ impl AccessRules {
         while self.files.is_some() {
             tokio::time::sleep(RELOAD_INTERVAL).await;
             let why = self.reload().await.err();
-            if warning.is_due(why.as_deref(), FAILURE_EVERY, Instant::now()) {
-                let why = why.unwrap_or_default();
+            if warning.is_due(why.as_deref(), FAILURE_EVERY, Instant::now())
+                && let Some(why) = why
+            {
                 warn!("access: {why}; what was read before stays in force");
             }
         }

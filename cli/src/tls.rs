@@ -118,8 +118,9 @@ impl Tls {
         let mut ending = RepeatedWarning::default();
         while self.dialer.is_some() {
             let why = self.reload().await.err();
-            if failing.is_due(why.as_deref(), FAILURE_EVERY, Instant::now()) {
-                let why = why.unwrap_or_default();
+            if failing.is_due(why.as_deref(), FAILURE_EVERY, Instant::now())
+                && let Some(why) = why
+            {
                 warn!("TLS: {why}; links still use what was read before");
             }
             let invalid = self.certificate_that_ends().await;

@@ -349,7 +349,9 @@ proptest! {
     ) {
         let link = LinkId(link);
         let tokens = leases.iter().map(|&(token, ..)| Token(token)).collect();
-        let expired = |(token, started, uncounted)| Expired { token: Token(token), started, uncounted, timed_out: uncounted };
+        let expired = |(token, started, uncounted)| {
+            Expired { token: Token(token), started, uncounted, timed_out: uncounted }
+        };
         let ids = ids.into_iter().map(JobId).collect();
         for command in [
             Command::Start(Start {
