@@ -225,6 +225,12 @@ impl Answer {
         }
     }
 
+    /// Whether a path was not found, which a replica that more publishers reach may contradict. A
+    /// default is not doubted: with one, each new path would be.
+    pub(super) fn lacks_a_path(&self) -> bool {
+        matches!(self, Answer::Resolved(all) if all.answers.contains(&PathAnswer::NotFound))
+    }
+
     /// Merges two replicas' answers to the same question.
     pub(super) fn join(self, other: Answer) -> Answer {
         match (self, other) {

@@ -119,13 +119,15 @@ impl ReadClient {
         ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
     }
 
-    /// Waits until a replica has answered. Takes as long as [`ReadClient::resolve`]. Cancel safe.
+    /// Waits until a replica has accepted a link. Takes as long as [`ReadClient::resolve`]. Cancel
+    /// safe.
     pub async fn ready(&self) -> Result<(), ReadError> {
-        self.resolve(vec![Path::root()]).await.map(drop)
+        self.resolve(Vec::new()).await.map(drop)
     }
 
     /// The publishers of each of `paths`: any number; answers are in order. A negative answer of a
-    /// warming replica is checked with another one. Takes until some replica answers or all have
+    /// warming replica is checked with all others, that of another one with the next, if that
+    /// answers within 2 s; every 5 s at most, as each check makes a link. Takes until some replica answers or all have
     /// failed three times, which can be minutes (each may take 15 s and more for an answer): put a
     /// deadline of your own around it. Cancel safe.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {

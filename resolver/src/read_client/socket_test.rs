@@ -4,7 +4,7 @@
 use longshore_protocol::Glob;
 
 use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer};
-use crate::{CheckedTerms, ReadError, ServerOptions};
+use crate::{CheckedTerms, PathAnswer, ReadError, ServerOptions};
 
 #[tokio::test]
 async fn unanswered_replicas_are_listed_with_the_publishers() {
@@ -21,6 +21,20 @@ async fn unanswered_replicas_are_listed_with_the_publishers() {
     assert_eq!((roll.registered.len(), roll.missing.len()), (1, 0));
     let unanswered: Vec<_> = roll.unanswered.iter().map(|one| one.replica.as_str()).collect();
     assert_eq!(unanswered, [hangs.0.as_str()]);
+}
+
+#[tokio::test]
+async fn a_publisher_that_one_replica_does_not_know_is_found() {
+    let replicas = [Replica::start().await, Replica::start().await];
+    let writer = writer(&cluster(&replicas[..1]), 1);
+    writer.publish(path("/jobs/a"), &CheckedTerms::default());
+    in_time(writer.flushed(1)).await;
+    // Each begins with one of the two.
+    for _ in 0..8 {
+        let reader = reader(&cluster(&replicas));
+        let resolution = in_time(reader.resolve(vec![path("/jobs/a")])).await.unwrap();
+        assert!(matches!(resolution.answers[..], [PathAnswer::Publishers { .. }]));
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod batches;
 mod hostile;
+mod negative;
 mod path_watches;
 mod questions;
 mod rounds;
