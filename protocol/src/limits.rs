@@ -93,8 +93,8 @@ pub const TOKENS_MAX: usize = 65_536;
 pub const NAME_BYTES_MAX: usize = 128;
 /// Longest human-readable reason on the wire, in bytes.
 pub const REASON_BYTES_MAX: usize = 1_024;
-/// Most subscriptions on one link.
-pub const SUBSCRIPTIONS_MAX: usize = 1_024;
+/// Most patterns of all subscriptions to queues on one link.
+pub const LINK_PATTERNS_MAX: usize = 1_024;
 /// Most credits that one subscription may have at one publisher.
 pub const CREDITS_MAX: u32 = 65_536;
 /// Most handlers of one worker.

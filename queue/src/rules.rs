@@ -7,7 +7,7 @@
 
 use longshore_protocol::limits::{
     BATCH_PAYLOAD_BYTES_MAX, CHECKPOINT_BYTES_MAX, CHECKPOINTS_BYTES_MAX, CHECKPOINTS_MAX,
-    CREDITS_MAX, LIMITS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SCHEDULES_MAX, SUBSCRIPTIONS_MAX,
+    CREDITS_MAX, LIMITS_MAX, LINK_PATTERNS_MAX, PAUSES_MAX, RESULT_BYTES_MAX, SCHEDULES_MAX,
     TOKENS_MAX,
 };
 use longshore_protocol::{
@@ -75,8 +75,8 @@ rules! {
     limits = LIMITS_MAX as u64;
     /// Most schedules; one more is refused.
     schedules = SCHEDULES_MAX as u64;
-    /// Most subscriptions on one link; one more is refused.
-    subscriptions_per_link = SUBSCRIPTIONS_MAX as u64;
+    /// Most patterns of all subscriptions on one link; a subscription with more is refused.
+    patterns_per_link = LINK_PATTERNS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.
     pauses = PAUSES_MAX as u64;
     /// Most credits of one subscription; those beyond are not counted.

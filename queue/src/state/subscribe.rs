@@ -21,12 +21,13 @@ impl State {
         (sources, handlers): (&Sources, u32),
         out: &mut Outcomes,
     ) {
-        let most = self.rules.subscriptions_per_link;
+        let most = self.rules.patterns_per_link;
         let Some(up) = self.links.get(&link) else { return };
         let refusal = if up.subscriptions.contains_key(&number) {
             Some(format!("the link has a subscription {number} already"))
-        } else if up.subscriptions.len() as u64 >= most {
-            Some(format!("the link has {most} subscriptions, as many as it may"))
+        } else if self.patterns_of(up.subscriptions.values()) + sources.patterns.len() as u64 > most
+        {
+            Some(format!("the link's subscriptions may have {most} patterns in all"))
         } else {
             None
         };
@@ -56,6 +57,11 @@ impl State {
             up.subscriptions.insert(number, index);
         }
         self.queue_group(group);
+    }
+
+    fn patterns_of<'a>(&self, subscriptions: impl Iterator<Item = &'a u32>) -> u64 {
+        let group = |&index: &u32| &self.dispatch.groups[self.dispatch.subscriptions[index].group];
+        subscriptions.map(|index| group(index).sources.sources.patterns.len() as u64).sum()
     }
 
     pub(super) fn unsubscribe(&mut self, link: LinkId, number: u32) {

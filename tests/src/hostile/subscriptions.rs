@@ -4,7 +4,7 @@ use longshore::Glob;
 use longshore::Path;
 use longshore::protocol::Role;
 use longshore::protocol::limits::{
-    CREDITS_MAX, RESOLVER_WATCHES_MAX, SUBSCRIPTIONS_MAX, TOKENS_MAX,
+    CREDITS_MAX, LINK_PATTERNS_MAX, RESOLVER_WATCHES_MAX, TOKENS_MAX,
 };
 use longshore::protocol::messages::resolver::{
     FromReplica, List, RequestRefusal, ToReplica, WatchPublishers,
@@ -62,15 +62,16 @@ pub(super) async fn endless_credits(attacker: &Attacker) -> Outcome {
     Ok(rounds as u64)
 }
 
-/// Subscribes far more often than a link may.
+/// Subscribes with more patterns than a link may.
 pub(super) async fn many_subscriptions(attacker: &Attacker) -> Outcome {
     let patterns = if attacker.is_long() { 64 } else { 2 };
+    let allowed = (LINK_PATTERNS_MAX / patterns) as u32;
     let mut rounds = 0;
     let mut sent = 0;
     while attacker.goes_on(rounds) && (attacker.is_long() || rounds == 0) {
         rounds += 1;
         let mut link = Peer::attach(attacker, Role::Worker).await?;
-        for number in 0..=SUBSCRIPTIONS_MAX as u32 {
+        for number in 0..=allowed {
             link.send(&subscription(number, patterns)).await?;
             sent += 1;
         }
@@ -80,7 +81,7 @@ pub(super) async fn many_subscriptions(attacker: &Attacker) -> Outcome {
                 _ => None,
             })
             .await?;
-        expect(refused == SUBSCRIPTIONS_MAX as u32, || format!("{refused} is refused"))?;
+        expect(refused == allowed, || format!("{refused} is refused"))?;
     }
     Ok(sent)
 }

@@ -55,11 +55,13 @@ impl Model {
     ) {
         let Some(session) = self.session_of(link) else { return };
         let within = self.sessions[session].work.clone();
-        let own = self.subscriptions.iter().filter(|s| s.link == link).count();
+        let own = self.subscriptions.iter().filter(|s| s.link == link);
+        let own = own.map(|s| s.sources.sources.patterns.len()).sum::<usize>();
+        let most = self.limits.patterns_per_link;
         let refusal = if self.subscription(link, number).is_some() {
             Some(format!("the link has a subscription {number} already"))
-        } else if own as u64 >= self.limits.subscriptions_per_link {
-            Some(format!("the link has {own} subscriptions, as many as it may"))
+        } else if (own + sources.patterns.len()) as u64 > most {
+            Some(format!("the link's subscriptions may have {most} patterns in all"))
         } else {
             None
         };

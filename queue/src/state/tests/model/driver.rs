@@ -77,7 +77,7 @@ impl Harness {
             jobs_per_queue: 4,
             jobs: 15,
             queues: 4,
-            subscriptions_per_link: 2,
+            patterns_per_link: 4,
             ended_per_queue: 5,
             key_bytes: 4 * 160 + 159,
             order_keys: 3,
