@@ -25,9 +25,6 @@ use super::slab::Slab;
 use super::steps;
 use crate::outcome::{Outcomes, Reply};
 
-/// Removed groups whose memory a command frees. Each adds one group at most, so they get fewer.
-const FREED_GROUPS_MAX: usize = 8;
-
 /// A subscription of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Subscription {
@@ -162,9 +159,6 @@ pub(super) struct Dispatch {
     /// Groups with jobs and credits whose next job has expired, or does not fit: the next command
     /// serves them, too.
     pub(super) stalled: BTreeSet<u32>,
-    /// Removed groups whose memory is not freed yet: 64 patterns are hundreds of allocations, and
-    /// a link may end with 1,024 groups. Not in snapshots.
-    removed: Vec<SubscriptionGroup>,
     /// Sessions with parked subscriptions that may have a free handler. Empty between commands.
     pub(super) freed: Vec<u32>,
     /// How many jobs this command may still expire, or hold back, instead of delivering them; and
@@ -174,12 +168,11 @@ pub(super) struct Dispatch {
 
 impl Dispatch {
     /// Removes a group that is served no more. Its queues still list it.
-    pub(super) fn remove_group(&mut self, group: u32) -> Option<&SubscriptionGroup> {
+    pub(super) fn remove_group(&mut self, group: u32) -> Option<SubscriptionGroup> {
         let removed = self.groups.remove(group)?;
         self.by_sources.remove(&removed.sources);
         self.stalled.remove(&group);
-        self.removed.push(removed);
-        self.removed.last()
+        Some(removed)
     }
 
     /// Groups were removed: they are not served.
@@ -215,8 +208,6 @@ impl State {
 
     /// Delivers ready jobs to waiting credits, for everything that the command has changed.
     pub(super) fn dispatch_jobs(&mut self, out: &mut Outcomes) {
-        let kept = self.dispatch.removed.len().saturating_sub(FREED_GROUPS_MAX);
-        self.dispatch.removed.truncate(kept);
         let mut changed_queues = std::mem::take(&mut self.dispatch.changed_queues);
         for queue in changed_queues.drain(..) {
             self.queues[queue as usize].is_changed = false;

@@ -418,6 +418,10 @@ impl State {
                 ensure!(is_own, "link {} names another's subscription", id.0);
                 of_links += 1;
             }
+            let of = |index: &u32| &self.dispatch.groups[self.dispatch.subscriptions[*index].group];
+            let patterns =
+                link.subscriptions.values().map(|index| of(index).sources.sources.patterns.len());
+            ensure!(patterns.sum::<usize>() as u64 == link.patterns, "link {} patterns", id.0);
         }
         ensure!(of_links == self.dispatch.subscriptions.len(), "subscriptions without a link");
         let (mut parked, mut are_parked) = (BTreeSet::new(), 0);

@@ -29,6 +29,8 @@ pub(super) struct Link {
     pub(super) session: u32,
     /// Its subscriptions, by the client's numbers.
     pub(super) subscriptions: BTreeMap<u32, u32>,
+    /// The patterns of all of them. Not in snapshots.
+    pub(super) patterns: u64,
 }
 
 /// The paths and defaults of the present start.
@@ -157,7 +159,8 @@ impl State {
                 self.names.release(known);
             }
         }
-        self.links.insert(link, Link { session: number, subscriptions: BTreeMap::new() });
+        let new = Link { session: number, subscriptions: BTreeMap::new(), patterns: 0 };
+        self.links.insert(link, new);
 
         let gone = self.resume(number, link, resume, out);
         let session = &self.sessions.table[number];

@@ -21,13 +21,16 @@ impl State {
         (sources, handlers): (&Sources, u32),
         out: &mut Outcomes,
     ) {
-        let most = self.rules.patterns_per_link;
+        let (patterns, most) = (sources.patterns.len() as u64, self.rules.patterns_per_link);
         let Some(up) = self.links.get(&link) else { return };
         let refusal = if up.subscriptions.contains_key(&number) {
             Some(format!("the link has a subscription {number} already"))
-        } else if self.patterns_of(up.subscriptions.values()) + sources.patterns.len() as u64 > most
-        {
-            Some(format!("the link's subscriptions may have {most} patterns in all"))
+        } else if up.patterns + patterns > most {
+            Some(format!(
+                "{patterns} patterns and the {} of the link's other subscriptions are over the \
+                 limit of {most}; combine several in one: /jobs/{{a,b}}",
+                up.patterns
+            ))
         } else {
             None
         };
@@ -55,18 +58,16 @@ impl State {
         g.unnotified.insert(index);
         if let Some(up) = self.links.get_mut(&link) {
             up.subscriptions.insert(number, index);
+            up.patterns += patterns;
         }
         self.queue_group(group);
-    }
-
-    fn patterns_of<'a>(&self, subscriptions: impl Iterator<Item = &'a u32>) -> u64 {
-        let group = |&index: &u32| &self.dispatch.groups[self.dispatch.subscriptions[index].group];
-        subscriptions.map(|index| group(index).sources.sources.patterns.len() as u64).sum()
     }
 
     pub(super) fn unsubscribe(&mut self, link: LinkId, number: u32) {
         let Some(up) = self.links.get_mut(&link) else { return };
         if let Some(subscription) = up.subscriptions.remove(&number) {
+            let group = &self.dispatch.groups[self.dispatch.subscriptions[subscription].group];
+            up.patterns -= group.sources.sources.patterns.len() as u64;
             self.drop_subscriptions([subscription]);
         }
     }
@@ -226,7 +227,7 @@ impl State {
     }
 
     /// Removes those of the groups that have no subscription. Each queue is visited once for all of
-    /// them, as a link may end with thousands of patterns.
+    /// them, as a link may end with a thousand patterns.
     fn drop_empty_groups(&mut self, groups: &[u32]) {
         let mut queues = BTreeSet::new();
         // Once as many are found as there are queues, all of them are visited.

@@ -121,7 +121,7 @@ impl PathAnswer {
     }
 
     /// The better of two answers: a publisher of the path before a default, a default before none.
-    fn better(self, other: PathAnswer) -> PathAnswer {
+    pub(super) fn better(self, other: PathAnswer) -> PathAnswer {
         let worth = |answer: &PathAnswer| match answer {
             PathAnswer::Publishers { by_default: false, .. } => 3,
             PathAnswer::Publishers { by_default: true, .. } => 2,
@@ -223,12 +223,6 @@ impl Answer {
             Answer::Listed(all) => !all.complete,
             Answer::Table(all) => !all.complete,
         }
-    }
-
-    /// Whether a path was not found, which a replica that more publishers reach may contradict. A
-    /// default is not doubted: with one, each new path would be.
-    pub(super) fn lacks_a_path(&self) -> bool {
-        matches!(self, Answer::Resolved(all) if all.answers.contains(&PathAnswer::NotFound))
     }
 
     /// Merges two replicas' answers to the same question.

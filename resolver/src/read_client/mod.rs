@@ -4,6 +4,7 @@ mod answer;
 mod core;
 mod known_publishers;
 mod links;
+mod missing_paths;
 mod path_view;
 mod task;
 mod watch;
@@ -16,11 +17,11 @@ mod socket_test;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
-    FromReplica, KnownPublisher, ReplicaStatus, ToReplica,
+    FromReplica, KnownPublisher, ReplicaStatus, Resolve, ToReplica,
 };
 use longshore_protocol::{Glob, Path, PublisherId, Role, SessionId, check_name};
 use tokio::sync::{mpsc, oneshot};
@@ -36,11 +37,12 @@ use crate::cluster::{Cluster, ReplicaFailure};
 use crate::read_client::answer::Answer;
 use crate::read_client::core::Question;
 use crate::read_client::known_publishers::{Answers, KnownCollector, RecentAnswers};
+use crate::read_client::missing_paths::{CHECK_WAIT, CheckSchedule, merge, missing};
 use crate::read_client::task::Command;
 use crate::replica_error::ReplicaError;
 use crate::replica_link::{Caller, ask_one};
 
-/// How long to wait for the other replicas' known publishers once one has answered.
+/// How long to wait for the other replicas once one has answered.
 const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
 /// Reads from a resolver: the publishers of a path, the paths there are, and their changes.
@@ -83,6 +85,7 @@ struct Handle {
     next_batch: AtomicU64,
     next_watch: AtomicU32,
     recent: RecentAnswers,
+    checks: CheckSchedule,
 }
 
 impl Handle {
@@ -115,26 +118,70 @@ impl ReadClient {
         let (commands, received) = mpsc::unbounded_channel();
         tokio::spawn(task::run(caller.clone(), received));
         let (next_batch, next_watch) = (AtomicU64::new(1), AtomicU32::new(1));
-        let recent = RecentAnswers::default();
-        ReadClient { handle: Arc::new(Handle { caller, commands, next_batch, next_watch, recent }) }
+        let (recent, checks) = (RecentAnswers::default(), CheckSchedule::default());
+        let handle = Handle { caller, commands, next_batch, next_watch, recent, checks };
+        ReadClient { handle: Arc::new(handle) }
     }
 
-    /// Waits until a replica has accepted a link. Takes as long as [`ReadClient::resolve`]. Cancel
-    /// safe.
+    /// Waits until a replica has answered. Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn ready(&self) -> Result<(), ReadError> {
-        self.resolve(Vec::new()).await.map(drop)
+        self.ask(Question::Resolve([Path::root()].into())).await.map(drop)
     }
 
-    /// The publishers of each of `paths`: any number; answers are in order. A negative answer of a
-    /// warming replica is checked with all others, that of another one with the next, if that
-    /// answers within 2 s; every 5 s at most, as each check makes a link. Takes until some replica answers or all have
-    /// failed three times, which can be minutes (each may take 15 s and more for an answer): put a
-    /// deadline of your own around it. Cancel safe.
+    /// The publishers of each of `paths`: any number; answers are in order. Takes until some
+    /// replica answers or all have failed three times, which can be minutes (each may take 15 s and
+    /// more for an answer): put a deadline of your own around it. Cancel safe.
+    ///
+    /// Before a path is reported as not found, all replicas are asked: a publisher may be unable to
+    /// reach one of them. This delays the answer by 2 s at most, and by 250 ms once one has
+    /// answered. A client checks every 5 s at most, every 60 s (`reader_ttl`) while it finds
+    /// nothing, and as many paths as one request may have.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
-        match self.ask(Question::Resolve(paths.into())).await? {
-            Answer::Resolved(resolution) => Ok(resolution),
-            _ => unreachable!("{FITS}"),
+        let paths: Arc<[Path]> = paths.into();
+        let Answer::Resolved(mut all) = self.ask(Question::Resolve(Arc::clone(&paths))).await?
+        else {
+            unreachable!("{FITS}")
+        };
+        self.check_missing(&paths, &mut all).await;
+        Ok(all)
+    }
+
+    async fn check_missing(&self, paths: &[Path], resolution: &mut Resolution) {
+        let (missing, cluster) = (missing(paths, resolution), &self.handle.caller.cluster);
+        if missing.is_empty()
+            || cluster.replicas.len() < 2
+            || !self.handle.checks.begin(Instant::now(), cluster.timing.reader_ttl)
+        {
+            return;
         }
+        let texts = missing.iter().map(|&index| &paths[index]).collect();
+        let question = Arc::new(ToReplica::Resolve(Resolve { id: 1, paths: texts }));
+        let asked = self.ask_replicas(|client, replica| {
+            let question = Arc::clone(&question);
+            async move { client.resolve_at(&replica, &question).await }
+        });
+        let Ok((answers, _)) = timeout(CHECK_WAIT, asked).await else { return };
+        for answer in answers {
+            if merge(resolution, &missing, answer) {
+                self.handle.checks.found();
+            }
+        }
+    }
+
+    /// Asks one replica over a link of its own.
+    async fn resolve_at(
+        &self,
+        replica: &str,
+        question: &ToReplica,
+    ) -> Result<Resolution, ReplicaError> {
+        let mut all = Resolution { complete: true, answers: Vec::new() };
+        ask_one(&self.handle.caller, replica, question, |message| {
+            let FromReplica::Resolved(slice) = message else { return None };
+            let last = slice.last;
+            all.answers.extend(Resolution::from(slice).answers);
+            last.then(|| Ok(std::mem::take(&mut all)))
+        })
+        .await
     }
 
     /// The children of `path`. Takes as long as [`ReadClient::resolve`]. Cancel safe.
@@ -208,36 +255,46 @@ impl ReadClient {
     /// at once; once one has answered, the others have a quarter of a second. Answers up to a
     /// second old serve later calls. An error, for people, if no replica answers. Cancel safe.
     pub async fn cluster_publishers(&self, pattern: &Glob) -> Result<ClusterPublishers, String> {
-        self.handle.recent.roll(pattern, self.ask_all_replicas()).await
+        let ask = async || {
+            let known =
+                self.ask_replicas(async |client, replica| client.publishers_known(&replica).await);
+            let (known, unanswered) = known.await;
+            Answers { known, unanswered }
+        };
+        self.handle.recent.roll(pattern, ask()).await
     }
 
-    async fn ask_all_replicas(&self) -> Answers {
+    /// Asks all replicas at once; once one has answered, the others have a quarter of a second.
+    async fn ask_replicas<T: Send + 'static, F>(
+        &self,
+        ask: impl Fn(ReadClient, String) -> F,
+    ) -> (Vec<T>, Vec<ReplicaFailure>)
+    where
+        F: Future<Output = Result<T, ReplicaError>> + Send + 'static,
+    {
         let mut asking = JoinSet::new();
         let mut waiting = self.handle.caller.cluster.replicas.clone();
         for replica in waiting.iter().cloned() {
-            let client = self.clone();
-            asking.spawn(async move { (client.publishers_known(&replica).await, replica) });
+            let answer = ask(self.clone(), replica.clone());
+            asking.spawn(async move { (answer.await, replica) });
         }
-        let mut answers = Answers::default();
-        while let Some(known) = match answers.known.is_empty() {
+        let (mut answers, mut unanswered) = (Vec::new(), Vec::new());
+        while let Some(answer) = match answers.is_empty() {
             true => asking.join_next().await,
             false => timeout(OTHERS_WAIT, asking.join_next()).await.ok().flatten(),
         } {
             // A task that was cancelled or panicked returns no answer.
-            let Ok((known, replica)) = known else { continue };
+            let Ok((answer, replica)) = answer else { continue };
             waiting.retain(|one| *one != replica);
-            match known {
-                Ok(known) => answers.known.push(known),
-                Err(error) => {
-                    let why = error.to_string();
-                    answers.unanswered.push(ReplicaFailure { replica, why });
-                }
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => unanswered.push(ReplicaFailure { replica, why: error.to_string() }),
             }
         }
         let why = format!("no answer {OTHERS_WAIT:?} after another replica's");
         let late = waiting.into_iter().map(|replica| ReplicaFailure { replica, why: why.clone() });
-        answers.unanswered.extend(late);
-        answers
+        unanswered.extend(late);
+        (answers, unanswered)
     }
 
     /// Makes one replica forget a missing publisher, so that it is reported no longer. False if the

@@ -16,6 +16,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often to check its output for failed tests.
 const LOG_READ_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The numbers of cases that find planted faults surely; a change is tested with fewer.
+const CASES: [(&str, &str); 4] = [
+    ("LONGSHORE_MODEL_CASES", "1000"),
+    ("LONGSHORE_POWER_CUTS", "3000"),
+    ("LONGSHORE_UNSYNCED_CUTS", "500"),
+    ("LONGSHORE_WORKED_OFF", "15"),
+];
+
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunResult {
@@ -98,6 +106,7 @@ pub(crate) fn run(
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_TERM_PROGRESS_WHEN", "never")
+        .envs(CASES)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)

@@ -110,7 +110,7 @@ impl Drop for SeedReport {
 fn any_power_cut_preserves_responses_and_invents_nothing() {
     let (mut coverage, mut command_coverage) =
         (PhaseCoverage::default(), CommandCoverage::default());
-    let (target, mut cuts, mut seed) = (env_or("LONGSHORE_POWER_CUTS", 3_000), 0, 0);
+    let (target, mut cuts, mut seed) = (env_or("LONGSHORE_POWER_CUTS", 1_500), 0, 0);
     while cuts < target {
         // A failure prints its seed.
         let report = SeedReport(seed);

@@ -54,7 +54,7 @@ fn run_seed(seed: u64) -> UnsyncedTotals {
 #[test]
 fn without_syncs_only_a_power_cut_loses_the_end() {
     let (target, mut all, mut seed) =
-        (env_or("LONGSHORE_UNSYNCED_CUTS", 500), UnsyncedTotals::default(), 0);
+        (env_or("LONGSHORE_UNSYNCED_CUTS", 250), UnsyncedTotals::default(), 0);
     while all.cuts < target {
         let report = SeedReport(seed);
         let totals = run_seed(seed);

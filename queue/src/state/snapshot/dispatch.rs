@@ -22,6 +22,9 @@ impl State {
         for (_, subscription) in self.dispatch.subscriptions.iter() {
             let group = &mut self.dispatch.groups[subscription.group];
             group.subscriptions += 1;
+            if let Some(link) = self.links.get_mut(&subscription.link) {
+                link.patterns += group.sources.sources.patterns.len() as u64;
+            }
             group.credits += u64::from(subscription.credit);
             self.dispatch.credits += u64::from(subscription.credit);
             self.sessions.table[subscription.session].credits += subscription.credit;

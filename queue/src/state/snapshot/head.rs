@@ -108,7 +108,7 @@ pub(super) fn link(r: &mut Reader) -> Result<(LinkId, Link), WireError> {
     for _ in 0..r.count("subscriptions of a link", usize::MAX, 2)? {
         subscriptions.insert(r.u32()?, index(r)?);
     }
-    Ok((id, Link { session, subscriptions }))
+    Ok((id, Link { session, subscriptions, patterns: 0 }))
 }
 
 pub(super) fn put_limit((&number, entry): (&u32, &LimitEntry), out: &mut FrameWriter) {

@@ -25,7 +25,7 @@ pub(super) struct Batch {
     partial: Option<Answer>,
     /// Requests whose last answer has not arrived.
     parts_left: usize,
-    /// The merged answers of replicas that may lack something: others are asked, too.
+    /// The merged answers of warming replicas.
     provisional: Option<Answer>,
 }
 
@@ -138,16 +138,13 @@ impl ReadCore {
         self.batches.values().any(|batch| batch.trials[replica].is_skipped())
     }
 
-    /// Queues the batches that were to go to the next replica at this one after all, unless the
-    /// link is still to be left.
+    /// Queues the batches that were to go to the next replica at this one after all, unless one
+    /// still waits for another replica.
     pub(super) fn queue_waiting_batches(&mut self, now: Instant) {
+        let waits = |(number, batch): (&u64, &Batch)| (batch.parts_left == 0).then_some(*number);
         let State::Up(up) = &self.state else { return };
         let replica = up.replica;
-        let waits = |(number, batch): (&u64, &Batch)| {
-            let waits = batch.parts_left == 0 && !self.negative.includes(*number, replica);
-            waits.then_some(*number)
-        };
-        if self.is_leaving() || self.is_skipped(replica) {
+        if self.is_skipped(replica) {
             return;
         }
         let numbers: Vec<u64> = self.batches.iter().filter_map(waits).collect();
@@ -224,24 +221,16 @@ impl ReadCore {
             return;
         };
         let provisional = answer.is_provisional();
-        let is_first = batch.provisional.is_none();
         let answer = match batch.provisional.take() {
             Some(before) => before.join(answer.sorted()),
             None => answer.sorted(),
         };
-        let checked = !provisional && is_first && self.has_to_check(now, &answer);
-        if !provisional && !checked {
-            self.negative.remove(number);
+        if !provisional {
             self.batches.remove(&number);
             self.actions.push(Action::Finish { batch: number, answer: Ok(answer) });
             return;
         }
-        let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.provisional = Some(answer);
-        if checked {
-            self.check_negative(now, number);
-            return;
-        }
         batch.trials[replica].warming = true;
         if batch.trials.iter().all(Trial::is_over) {
             self.finish_provisional(number);

@@ -92,26 +92,13 @@ impl ReadCore {
     }
 
     /// Tries the replicas after this one, except for those that have failed recently.
-    pub(super) fn try_next(&mut self, now: Instant) {
-        let mut order: Vec<Replica> = self.next_ones(now).collect();
+    fn try_next(&mut self, now: Instant) {
+        let State::Up(up) = &self.state else { return };
+        let (replica, all) = (up.replica, self.replicas.len());
+        let mut order: Vec<Replica> = (1..all).map(|nth| (replica + nth) % all).collect();
+        order.retain(|&replica| !self.failures.is_avoided(replica, now));
         order.reverse();
         self.try_one_of(now, order);
-    }
-
-    /// Whether there is a replica to try.
-    pub(super) fn has_next(&self, now: Instant) -> bool {
-        self.candidate.is_some() || self.next_ones(now).next().is_some()
-    }
-
-    fn next_ones(&self, now: Instant) -> impl Iterator<Item = Replica> {
-        let all = self.replicas.len();
-        let here = match &self.state {
-            State::Up(up) => Some(up.replica),
-            _ => None,
-        };
-        let next =
-            here.into_iter().flat_map(move |here| (1..all).map(move |nth| (here + nth) % all));
-        next.filter(move |&replica| !self.failures.is_avoided(replica, now))
     }
 
     fn try_one_of(&mut self, now: Instant, mut rest: Vec<Replica>) {
@@ -127,7 +114,6 @@ impl ReadCore {
             up.next_turn_at = now + self.timing.reader_ttl;
             up.was_asked = false;
             self.send_refused_again();
-            self.end_negative_checks(now);
         }
     }
 

@@ -19,7 +19,6 @@
 mod batches;
 mod candidate;
 mod failure_history;
-mod negative;
 mod outstanding;
 mod question;
 mod watches;
@@ -40,7 +39,6 @@ use crate::read_client::answer::{Answer, ReadError};
 use batches::{Batch, Trial};
 use candidate::Candidate;
 use failure_history::FailureHistory;
-use negative::NegativeChecks;
 use outstanding::{ANSWER_BYTES_MAX, OutstandingAnswer};
 
 /// Most requests in flight on the link; each has at most 1 MiB of paths.
@@ -106,7 +104,6 @@ pub(super) struct ReadCore {
     /// The replica that is tried beside the link.
     candidate: Option<Candidate>,
     failures: FailureHistory,
-    negative: NegativeChecks,
     /// The replica whose link ended last: tried after the others.
     last_ended: Option<Replica>,
     /// Consecutive links over which a watch was refused.
@@ -171,7 +168,6 @@ impl ReadCore {
             next_request: 1,
             next_link: 1,
             candidate: None,
-            negative: NegativeChecks::default(),
             last_ended: None,
             refusals: 0,
             answer_bytes_max: ANSWER_BYTES_MAX,
@@ -190,9 +186,10 @@ impl ReadCore {
         match event {
             Event::Ask { batch, question } => self.ask(now, batch, question),
             Event::Forget { batch } => {
-                self.negative.remove(batch);
                 self.batches.remove(&batch);
-                self.queue_waiting_batches(now);
+                if !self.is_leaving() {
+                    self.queue_waiting_batches(now);
+                }
             }
             Event::Watch { watch, subject } => self.watch(now, watch, subject),
             Event::Unwatch { watch } => self.unwatch(now, watch),
@@ -208,15 +205,14 @@ impl ReadCore {
 
     /// When to step without another event.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let of_link = match &self.state {
+        match &self.state {
             State::Waiting { until } => Some(*until),
             State::Up(up) => {
                 let answer = (!up.in_flight.is_empty()).then(|| self.answer_deadline(up));
                 answer.into_iter().chain(self.turn_deadline(up)).min()
             }
             State::Idle | State::Dialling { .. } => None,
-        };
-        of_link.into_iter().chain(self.negative.deadline()).min()
+        }
     }
 
     /// Tries every replica once, in a random order; those that have failed or are warming come
@@ -428,9 +424,6 @@ impl ReadCore {
 
     /// Handles expired deadlines.
     fn handle_deadlines(&mut self, now: Instant) {
-        if self.negative.deadline().is_some_and(|at| at <= now) {
-            self.end_negative_checks(now);
-        }
         match &self.state {
             State::Waiting { until } if *until <= now => {
                 if self.batches.is_empty() && self.watches.is_empty() {

@@ -3,7 +3,6 @@
 
 mod batches;
 mod hostile;
-mod negative;
 mod path_watches;
 mod questions;
 mod rounds;

@@ -61,7 +61,11 @@ impl Model {
         let refusal = if self.subscription(link, number).is_some() {
             Some(format!("the link has a subscription {number} already"))
         } else if (own + sources.patterns.len()) as u64 > most {
-            Some(format!("the link's subscriptions may have {most} patterns in all"))
+            Some(format!(
+                "{} patterns and the {own} of the link's other subscriptions are over the limit \
+                 of {most}; combine several in one: /jobs/{{a,b}}",
+                sources.patterns.len()
+            ))
         } else {
             None
         };

@@ -38,10 +38,10 @@ use self::driver::Harness;
 
 const COMMANDS: usize = 200;
 
-/// The number of cases: `LONGSHORE_MODEL_CASES`, or 1,000.
+/// The number of cases: `LONGSHORE_MODEL_CASES`, or 500.
 fn cases() -> u32 {
     let cases = std::env::var("LONGSHORE_MODEL_CASES").ok();
-    cases.and_then(|text| text.parse().ok()).unwrap_or(1_000)
+    cases.and_then(|text| text.parse().ok()).unwrap_or(500)
 }
 
 /// The seed of one command; shrinking removes commands without changing the others.
