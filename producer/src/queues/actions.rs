@@ -166,8 +166,8 @@ impl Queues {
     /// action allows; [`Action::Drop`] only drops dead letters.
     ///
     /// If an answer is lost, the request is retried (not with [`Action::Revive`]). The jobs of the
-    /// lost answer are not counted, so the counts are lower bounds. Not cancel safe: what was done
-    /// stays done.
+    /// lost answer are not counted, so the counts are lower bounds. A revived job that dies while
+    /// the call still goes on may be revived once more. Not cancel safe: what was done stays done.
     pub async fn act(
         &self,
         action: Action,
