@@ -75,7 +75,7 @@ rules! {
     limits = LIMITS_MAX as u64;
     /// Most schedules; one more is refused.
     schedules = SCHEDULES_MAX as u64;
-    /// Most patterns of all subscriptions on one link; a subscription beyond is refused.
+    /// Most patterns of all subscriptions on one link; a subscription with more is refused.
     patterns_per_link = LINK_PATTERNS_MAX as u64;
     /// Most patterns that are paused, and most that are closed.
     pauses = PAUSES_MAX as u64;

@@ -167,7 +167,7 @@ impl Queues {
     ///
     /// If an answer is lost, the request is retried (not with [`Action::Revive`]). The jobs of the
     /// lost answer are not counted, so the counts are lower bounds. A revived job that dies while
-    /// the call still goes on may be revived once more. Not cancel safe: what was done stays done.
+    /// the call still goes on may be revived again. Not cancel safe: what was done stays done.
     pub async fn act(
         &self,
         action: Action,
@@ -198,8 +198,8 @@ impl Queues {
     /// continuing the pace of the previous one.
     ///
     /// What a publisher did before it failed to answer is in its [`MissingPublisher::why`] and
-    /// counts for the pace; what it did without an answer does not. Not cancel safe: what was done
-    /// stays done.
+    /// counts for the pace; what it did without an answer does not. A revived job that dies while
+    /// the call still goes on may be revived again. Not cancel safe: what was done stays done.
     pub async fn revive(
         &self,
         filter: Filter,

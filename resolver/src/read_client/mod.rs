@@ -17,7 +17,7 @@ mod socket_test;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longshore_protocol::limits::RESOLVER_GLOBS_MAX;
 use longshore_protocol::messages::resolver::{
@@ -26,7 +26,6 @@ use longshore_protocol::messages::resolver::{
 use longshore_protocol::{Glob, Path, PublisherId, Role, SessionId, check_name};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 pub use answer::{Listing, PathAnswer, PathTable, Publication, ReadError, Resolution};
 pub use known_publishers::ClusterPublishers;
@@ -40,9 +39,9 @@ use crate::read_client::known_publishers::{Answers, KnownCollector, RecentAnswer
 use crate::read_client::missing_paths::{CHECK_WAIT, CheckSchedule, merge, missing};
 use crate::read_client::task::Command;
 use crate::replica_error::ReplicaError;
-use crate::replica_link::{Caller, ask_one};
+use crate::replica_link::{Caller, ask_one, now, until};
 
-/// How long to wait for the other replicas once one has answered.
+/// How long to wait for the other replicas once enough have answered.
 const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
 /// Reads from a resolver: the publishers of a path, the paths there are, and their changes.
@@ -133,9 +132,11 @@ impl ReadClient {
     /// more for an answer): put a deadline of your own around it. Cancel safe.
     ///
     /// Before a path is reported as not found, all replicas are asked: a publisher may be unable to
-    /// reach one of them. This delays the answer by 2 s at most, and by 250 ms once one has
-    /// answered. A client checks every 5 s at most, every 60 s (`reader_ttl`) while it finds
-    /// nothing, and as many paths as one request may have.
+    /// reach one of them. This takes at most 2 s, and at most 250 ms after a second replica has
+    /// answered. A client does it at intervals: 1 s after it has found something, otherwise 5 s,
+    /// which double up to 60 s (`reader_ttl`) while it finds nothing. In between it reports such
+    /// paths unchecked, and paths beyond the limit of one request as well. A path that is served by
+    /// a default is found.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
         let paths: Arc<[Path]> = paths.into();
         let Answer::Resolved(mut all) = self.ask(Question::Resolve(Arc::clone(&paths))).await?
@@ -150,36 +151,40 @@ impl ReadClient {
         let (missing, cluster) = (missing(paths, resolution), &self.handle.caller.cluster);
         if missing.is_empty()
             || cluster.replicas.len() < 2
-            || !self.handle.checks.begin(Instant::now(), cluster.timing.reader_ttl)
+            || !self.handle.checks.begin(now(), cluster.timing.reader_ttl)
         {
             return;
         }
         let texts = missing.iter().map(|&index| &paths[index]).collect();
         let question = Arc::new(ToReplica::Resolve(Resolve { id: 1, paths: texts }));
-        let asked = self.ask_replicas(|client, replica| {
+        let count = missing.len();
+        // The first to answer is mostly the replica that has answered before.
+        let asked = self.ask_replicas(2, Some(CHECK_WAIT), |client, replica| {
             let question = Arc::clone(&question);
-            async move { client.resolve_at(&replica, &question).await }
+            async move { client.resolve_at(&replica, &question, count).await }
         });
-        let Ok((answers, _)) = timeout(CHECK_WAIT, asked).await else { return };
-        for answer in answers {
+        for answer in asked.await.0 {
             if merge(resolution, &missing, answer) {
-                self.handle.checks.found();
+                self.handle.checks.found(now());
             }
         }
     }
 
-    /// Asks one replica over a link of its own.
+    /// Asks one replica about `count` paths over a link of its own.
     async fn resolve_at(
         &self,
         replica: &str,
         question: &ToReplica,
+        count: usize,
     ) -> Result<Resolution, ReplicaError> {
         let mut all = Resolution { complete: true, answers: Vec::new() };
         ask_one(&self.handle.caller, replica, question, |message| {
             let FromReplica::Resolved(slice) = message else { return None };
             let last = slice.last;
-            all.answers.extend(Resolution::from(slice).answers);
-            last.then(|| Ok(std::mem::take(&mut all)))
+            let slice = Resolution::from(slice);
+            all.complete &= slice.complete;
+            all.answers.extend(slice.answers);
+            (last || all.answers.len() > count).then(|| Ok(std::mem::take(&mut all)))
         })
         .await
     }
@@ -256,17 +261,21 @@ impl ReadClient {
     /// second old serve later calls. An error, for people, if no replica answers. Cancel safe.
     pub async fn cluster_publishers(&self, pattern: &Glob) -> Result<ClusterPublishers, String> {
         let ask = async || {
-            let known =
-                self.ask_replicas(async |client, replica| client.publishers_known(&replica).await);
+            let known = self.ask_replicas(1, None, async |client, replica| {
+                client.publishers_known(&replica).await
+            });
             let (known, unanswered) = known.await;
             Answers { known, unanswered }
         };
         self.handle.recent.roll(pattern, ask()).await
     }
 
-    /// Asks all replicas at once; once one has answered, the others have a quarter of a second.
+    /// Asks all replicas at once, for at most `wait`. Once `enough` have answered, the others have a
+    /// quarter of a second. Returns the answers, and why the others gave none.
     async fn ask_replicas<T: Send + 'static, F>(
         &self,
+        enough: usize,
+        wait: Option<Duration>,
         ask: impl Fn(ReadClient, String) -> F,
     ) -> (Vec<T>, Vec<ReplicaFailure>)
     where
@@ -279,15 +288,22 @@ impl ReadClient {
             asking.spawn(async move { (answer.await, replica) });
         }
         let (mut answers, mut unanswered) = (Vec::new(), Vec::new());
-        while let Some(answer) = match answers.is_empty() {
-            true => asking.join_next().await,
-            false => timeout(OTHERS_WAIT, asking.join_next()).await.ok().flatten(),
+        let mut end = wait.map(|wait| now() + wait);
+        while let Some(answer) = tokio::select! {
+            answer = asking.join_next() => answer,
+            () = until(end) => None,
         } {
             // A task that was cancelled or panicked returns no answer.
             let Ok((answer, replica)) = answer else { continue };
             waiting.retain(|one| *one != replica);
             match answer {
-                Ok(answer) => answers.push(answer),
+                Ok(answer) => {
+                    answers.push(answer);
+                    if answers.len() == enough {
+                        let others = now() + OTHERS_WAIT;
+                        end = Some(end.map_or(others, |end| end.min(others)));
+                    }
+                }
                 Err(error) => unanswered.push(ReplicaFailure { replica, why: error.to_string() }),
             }
         }

@@ -173,10 +173,20 @@ impl State {
                 return inconsistent("a group");
             }
         }
-        for link in self.links.values() {
-            if !is_session(link.session) || !link.subscriptions.values().all(is_subscription) {
+        let mut of_links = 0;
+        for (&id, link) in &self.links {
+            let is_own = |(&number, &index): (&u32, &u32)| {
+                let subscription = self.dispatch.subscriptions.get(index);
+                subscription
+                    .is_some_and(|s| (s.link, s.number, s.session) == (id, number, link.session))
+            };
+            if !is_session(link.session) || !link.subscriptions.iter().all(is_own) {
                 return inconsistent("a link");
             }
+            of_links += link.subscriptions.len();
+        }
+        if of_links != self.dispatch.subscriptions.len() {
+            return inconsistent("a subscription without a link");
         }
         Ok(())
     }
