@@ -1,7 +1,7 @@
 //! The tasks that run handlers: each takes the next job, runs the handler in place, and settles it.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
 use tokio::task::coop::Unconstrained;
 use tokio::time::{Instant, Sleep};
+use tracing::Span;
 use tracing::field::{self, display};
-use tracing::{Instrument, Span};
 
+use crate::work::handler::attempts::Attempts;
 use crate::work::handler::failure::job_error;
 use crate::work::handler::output::settle_of;
 use crate::work::handler::panic::{catch, catch_async};
-use crate::work::handler::service::failure_of;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
-use crate::{Completion, Job, JobContext, JobFailure, JobRequest, JobService};
+use crate::{Completion, Job, JobContext, JobFailure, JobRequest};
 
 /// The longest that a job waits for its `Started` message to leave the send queue. A link that is
 /// that slow must not delay jobs of other publishers. The message is advisory, and stays queued.
@@ -33,39 +33,15 @@ const FAILURE_LOG_PERIOD: Duration = Duration::from_secs(10);
 static FAILURE_LOG: Mutex<LogLimit> =
     Mutex::new(LogLimit::new(FAILURE_LINES_MAX, FAILURE_LOG_PERIOD));
 
-/// A task's own clone of the handler and its layers, made on first use. After a panic or a failed
-/// `poll_ready` the next job gets a fresh clone.
-pub(crate) struct ServiceInstance<S> {
-    template: S,
-    service: Option<S>,
-}
-
-impl<S: JobService> ServiceInstance<S> {
-    pub(crate) fn new(template: S) -> ServiceInstance<S> {
-        ServiceInstance { template, service: None }
-    }
-
-    /// Runs one attempt. It may panic.
-    async fn run(&mut self, request: JobRequest) -> Result<Completion, JobFailure> {
-        let service = self.service.get_or_insert_with(|| self.template.clone());
-        if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
-            self.service = None;
-            return Err(failure_of(error));
-        }
-        service.call(request).await.map_err(failure_of)
-    }
-}
-
 /// Runs jobs until the session reports that there are no more.
-pub(crate) async fn run(session: Arc<WorkerSession>, service: impl JobService) {
-    let mut instance = ServiceInstance::new(service);
+pub(crate) async fn run(session: Arc<WorkerSession>, mut attempts: Box<dyn Attempts>) {
     let mut signal = Arc::new(LeaseSignal::for_session(Arc::downgrade(&session) as _));
     let clock = session.clock_of_jobs();
     let mut ended = None;
     loop {
         match session.next(ended.take(), &mut signal) {
             HandlerTaskStep::Run(job) => {
-                let run = run_job(&clock, &mut instance, job, signal.clone());
+                let run = run_job(&clock, &mut *attempts, job, signal.clone());
                 let finished = ended.insert(run.await);
                 if signal.has_threads() {
                     // A layer has ended the attempt, and could not end its blocking handler.
@@ -109,7 +85,7 @@ pub(crate) struct JobClock {
 /// Runs one attempt.
 pub(crate) async fn run_job(
     JobClock { started, cancel_grace }: &JobClock,
-    instance: &mut ServiceInstance<impl JobService>,
+    attempts: &mut dyn Attempts,
     job: QueuedJob,
     signal: Arc<LeaseSignal>,
 ) -> FinishedJob {
@@ -167,16 +143,10 @@ pub(crate) async fn run_job(
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;
     let job = Job { id, path, headers, payload };
-    let ended = {
-        // Moved only here: it may be large.
-        let mut running =
-            pin!(Some(instance.run(JobRequest { job, context }).instrument(span.clone())));
-        let ended = catch_async(unless_hung(running.as_mut(), &taken, *cancel_grace)).await;
-        match ended {
-            // What the handler has may panic when it is dropped.
-            Ok(None) => catch(|| running.set(None)).map(|()| None),
-            ended => ended,
-        }
+    let begun = catch(|| attempts.begin(JobRequest { job, context }, span.clone()));
+    let ended = match begun {
+        Ok(()) => catch_async(unless_hung(attempts, &taken, *cancel_grace)).await,
+        Err(panicked) => Err(panicked),
     };
     let (failure, panicked) = match ended {
         Ok(Some(Ok(completion))) => {
@@ -184,13 +154,14 @@ pub(crate) async fn run_job(
         }
         Ok(Some(Err(failure))) => (failure, false),
         dropped => {
-            // A second panic adds nothing.
-            let _ = catch(|| instance.service = None);
-            let error = match &dropped {
-                Err(panicked) => panicked.error(),
-                Ok(_) => job_error("Dropped", "it did not return after its job was taken away"),
-            };
-            (JobFailure::Retry(error), dropped.is_err())
+            // What the handler has may panic when it is dropped. A second panic adds nothing.
+            match dropped.and(catch(|| attempts.discard())) {
+                Err(panicked) => (JobFailure::Retry(panicked.error()), true),
+                Ok(()) => {
+                    let late = "it did not return after its job was taken away";
+                    (JobFailure::Retry(job_error("Dropped", late)), false)
+                }
+            }
         }
     };
     span.in_scope(|| log_failure(&FAILURE_LOG, std::time::Instant::now(), &failure, id, attempt));
@@ -199,16 +170,15 @@ pub(crate) async fn run_job(
 
 /// The output of a handler; none if it has not returned in time once its job was taken away: it
 /// would keep its place for ever.
-async fn unless_hung<T>(
-    mut running: Pin<&mut Option<impl Future<Output = T>>>,
+async fn unless_hung(
+    attempts: &mut dyn Attempts,
     signal: &LeaseSignal,
     cancel_grace: Duration,
-) -> Option<T> {
+) -> Option<Result<Completion, JobFailure>> {
     let mut grace: Option<Pin<Box<Unconstrained<Sleep>>>> = None;
     poll_fn(|context| {
-        let Some(running) = running.as_mut().as_pin_mut() else { return Poll::Ready(None) };
-        if let Poll::Ready(output) = running.poll(context) {
-            return Poll::Ready(Some(output));
+        if let Poll::Ready(outcome) = attempts.poll(context) {
+            return Poll::Ready(Some(outcome));
         }
         let has_time = cancel_grace == Duration::MAX;
         if has_time || (grace.is_none() && !signal.is_taken(context.waker())) {

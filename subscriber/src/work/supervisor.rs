@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::connect::FAR_FUTURE;
+use crate::work::handler::attempts::Attempts;
 use crate::work::handler::panic::install_hook;
 use crate::work::handler_task;
 use crate::work::link::{self, LinkConfig};
@@ -21,7 +22,7 @@ use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
 use crate::work::shutdown::Stop;
 use crate::work::state::pause::TICK_INTERVAL;
-use crate::{JobService, ShutdownHandle, WorkerReport};
+use crate::{ShutdownHandle, WorkerReport};
 
 /// The least time that a stopping worker waits for answers to its settles. The rest of the grace is
 /// added: results of handlers that finished early may still be waiting for a slow disk.
@@ -74,7 +75,7 @@ pub(crate) async fn run(
     session: Arc<WorkerSession>,
     config: RunConfig,
     mut watches: PublisherWatches<impl PublisherSource>,
-    service: impl JobService,
+    attempts: Box<dyn Attempts>,
 ) -> WorkerReport {
     let _close_links = CloseLinksOnDrop(session.clone());
     install_hook();
@@ -86,7 +87,7 @@ pub(crate) async fn run(
     ticks.spawn(each_tick(session.clone(), WorkerSession::record_handlers_tick));
     let mut handler_tasks = JoinSet::new();
     for _ in 0..config.concurrency {
-        handler_tasks.spawn(handler_task::run(session.clone(), service.clone()));
+        handler_tasks.spawn(handler_task::run(session.clone(), attempts.for_another_task()));
     }
     let link = Arc::new(LinkConfig {
         name: config.name,

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 pub use crate::work::lease_host::{LeaseHost, ParentsAnswer, ReadAnswer, StoreAnswer};
 
-use crate::work::handler_task::{JobClock, ServiceInstance, run_job};
+use crate::work::handler::attempts::ServiceAttempts;
+use crate::work::handler_task::{JobClock, run_job};
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::QueuedJob;
 use crate::{
@@ -96,9 +97,9 @@ pub async fn attempt(
         times,
         entry,
     };
-    let mut instance = ServiceInstance::new(service);
+    let mut attempts = ServiceAttempts::new(service);
     let clock = JobClock { started, cancel_grace: Duration::MAX };
-    let finished = run_job(&clock, &mut instance, job, lease.signal).await;
+    let finished = run_job(&clock, &mut attempts, job, lease.signal).await;
     Ended { settle: finished.settle, panicked: finished.panicked }
 }
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use longshore_kinds::ParameterError;
 use longshore_protocol::limits::SOURCES_MAX;
 use longshore_protocol::messages::work::Source;
@@ -14,6 +15,7 @@ use longshore_resolver::{Cluster, PublisherWatch, ReadClient};
 use longshore_transport::LinkOptions;
 use tower_layer::{Identity, Layer, Stack};
 
+use crate::work::handler::attempts::{Attempts, ServiceAttempts};
 use crate::work::kinds::{BlockingHandler, Handler, KindOptions, KindService, Kinds, Router};
 use crate::work::link_thread::LinkThread;
 use crate::work::middleware::{AttemptEnd, Observe, on_error};
@@ -397,14 +399,11 @@ impl<L> Subscription<L> {
 
     async fn run_service(self, service: impl JobService) -> Result<WorkerReport, RunError> {
         let durable = self.settings.durable;
-        let (session, config, watches) = self.into_run_parts()?;
-        let run = supervisor::run(session.clone(), config, watches, service);
-        if durable { Ok(run.await) } else { run_until_dead(&session, run).await }
+        let parts = self.into_run_parts()?;
+        run_parts(durable, parts, Box::new(ServiceAttempts::new(service))).await
     }
 
-    fn into_run_parts(
-        self,
-    ) -> Result<(Arc<WorkerSession>, RunConfig, PublisherWatches<PublisherWatch>), RunError> {
+    fn into_run_parts(self) -> Result<RunParts, RunError> {
         let Subscription { worker: Worker { cluster, options }, jobs, settings, .. } = self;
         if cluster.replicas.is_empty() {
             return Err(ConnectError::NoReplica.into());
@@ -562,6 +561,20 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
         let service = subscription.layered(router);
         subscription.run_service(service).await
     }
+}
+
+type RunParts = (Arc<WorkerSession>, RunConfig, PublisherWatches<PublisherWatch>);
+
+/// Boxed, so that it is compiled in this crate: see [`Attempts`].
+fn run_parts(
+    durable: bool,
+    (session, config, watches): RunParts,
+    attempts: Box<dyn Attempts>,
+) -> BoxFuture<'static, Result<WorkerReport, RunError>> {
+    Box::pin(async move {
+        let run = supervisor::run(session.clone(), config, watches, attempts);
+        if durable { Ok(run.await) } else { run_until_dead(&session, run).await }
+    })
 }
 
 /// Runs until the worker has stopped, or has no link to any publisher that it found.

@@ -1,6 +1,7 @@
 //! What a handler receives and returns, and handlers as tower services.
 
 pub(super) mod adapters;
+pub(super) mod attempts;
 mod checkpoint;
 pub(super) mod failure;
 mod job;

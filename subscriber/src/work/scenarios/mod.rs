@@ -23,6 +23,7 @@ use longshore_transport::LinkOptions;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::work::handler::attempts::ServiceAttempts;
 use crate::work::link_thread::LinkThread;
 use crate::work::publisher_watches::{PublisherSource, PublisherWatches};
 use crate::work::session::WorkerSession;
@@ -123,7 +124,8 @@ fn start_worker_on(
         handle: handle.clone(),
         shutdown: None,
     };
-    let run = supervisor::run(session.clone(), config, PublisherWatches::new(watches), handler);
+    let (watches, attempts) = (PublisherWatches::new(watches), ServiceAttempts::new(handler));
+    let run = supervisor::run(session.clone(), config, watches, Box::new(attempts));
     let run = tokio::spawn(run);
     for (set, publishers) in sets.iter().zip(found) {
         set.send_replace(publishers.iter().map(|publisher| publisher.info()).collect());
