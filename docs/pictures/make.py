@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records `longshore demo` and `longshore top` as SVG, from the real program. Needs tmux.
 
-    cargo build --release && docs/pictures/make.py [target/release/longshore] [demo|top]
+    cargo build --profile dist && docs/pictures/make.py [target/dist/longshore] [demo|top]
 
 tmux is the terminal: its screen is read with colours a few times a second, and each row that
 stays the same over several readings becomes one element of the picture.
@@ -262,7 +262,7 @@ def main():
     arguments = sys.argv[1:]
     which = [name for name in ("demo", "top") if name in arguments] or ["demo", "top"]
     programs = [name for name in arguments if name not in which]
-    program = str(Path(programs[0] if programs else "target/release/longshore").resolve())
+    program = str(Path(programs[0] if programs else "target/dist/longshore").resolve())
     os.environ["HOME"] = tempfile.gettempdir()
     for name in ("CONFIG", "RESOLVERS", "DATA", "LOG"):
         os.environ.pop(f"LONGSHORE_{name}", None)

@@ -237,7 +237,7 @@ impl RunningReplica {
         address: SocketAddr,
         options: ServerOptions,
     ) -> Result<RunningReplica, ReplicaStartError> {
-        let server = ResolverServer::bind(address, options).await?;
+        let server = ResolverServer::bind(address, options)?;
         Ok(RunningReplica {
             address: server.local_address(),
             memory: server.memory_bounds().clone(),

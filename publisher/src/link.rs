@@ -305,7 +305,7 @@ mod tests {
     async fn few_messages_of_one_link_are_before_those_of_others() {
         let info = ServerInfo { instance: [1; 16], epoch: 1, name: "p".into(), serves: |_| true };
         let any_port = "127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind(any_port, info, ListenerOptions::default()).await;
+        let listener = Listener::bind(any_port, info, ListenerOptions::default());
         let mut listener = listener.unwrap();
         let handshake = Handshake::new(Role::Tool, SessionId([1; 16]), "flood", LinkTiming::WORK);
         let link = dial(listener.local_address(), &handshake, &LinkOptions::default()).await;

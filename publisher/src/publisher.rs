@@ -1,6 +1,7 @@
 //! A publisher from start to stop.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,10 @@ use crate::queue_quotas::QueueQuotas;
 use crate::registry::Registry;
 use crate::values::{self, PathKinds, ValueDefault, ValueOptions, ValueRegistry, Values};
 
+/// A future that is compiled in this crate. The body of an async function is compiled in each crate
+/// that awaits it, with the settings of that crate, and in each test binary.
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// How long a stop waits for the replicas to remove the publisher.
 const CLEAR_WAIT: Duration = Duration::from_secs(2);
 
@@ -63,7 +68,14 @@ impl Publisher {
     ///
     /// Not cancel safe: when the future is dropped, recovery goes on to its end, and the data
     /// directory is in use until then.
-    pub async fn open(options: PublisherOptions) -> Result<Publisher, OpenError> {
+    pub fn open(
+        options: PublisherOptions,
+    ) -> impl Future<Output = Result<Publisher, OpenError>> + Send {
+        let opening: BoxFuture<_> = Box::pin(Publisher::recover_and_listen(options));
+        opening
+    }
+
+    async fn recover_and_listen(options: PublisherOptions) -> Result<Publisher, OpenError> {
         check(&options)?;
         let terms = options.terms()?;
         let store_options = StoreOptions {
@@ -131,7 +143,7 @@ impl Publisher {
                 audit: options.audit.clone(),
                 ..ListenerOptions::default()
             };
-        let listener = Listener::bind(options.listen, info, listener_options).await?;
+        let listener = Listener::bind(options.listen, info, listener_options)?;
         let addresses = if options.advertise.is_empty() {
             let unix = options.listen_unix.clone().map(Address::Unix);
             [listener.local_address().into()].into_iter().chain(unix).collect()
@@ -245,6 +257,21 @@ impl Publisher {
     /// durable. Links receive a goodbye, and the port is free within a second. Paths stay at the
     /// replicas until they expire.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), PublisherFailed> {
+        let stopping = CancellationToken::new();
+        let mut serving = self.serve(stopping.clone());
+        tokio::select! {
+            biased;
+            () = stop => stopping.cancel(),
+            served = &mut serving => return served,
+        }
+        serving.await
+    }
+
+    fn serve(self, stopping: CancellationToken) -> BoxFuture<Result<(), PublisherFailed>> {
+        Box::pin(self.serve_until(stopping))
+    }
+
+    async fn serve_until(self, stopping: CancellationToken) -> Result<(), PublisherFailed> {
         let Publisher { owner, events, listener, info, registry, values, metrics, .. } = self;
         // Ends it also if this future is dropped.
         let _registration = self.registration;
@@ -275,7 +302,7 @@ impl Publisher {
         };
         let accepting = accept(listener, values, closing.clone(), GOODBYE_WAIT, serve);
         let accepting = tokio::spawn(accepting);
-        let served = owner.run(stop).await;
+        let served = owner.run(stopping.cancelled()).await;
         metrics_task.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {

@@ -252,11 +252,11 @@ mod tests {
         for _ in 0..2 {
             let access_control = AccessControl::new(policy.clone(), None);
             let options = ServerOptions { access_control, ..ServerOptions::default() };
-            let server = ResolverServer::bind(local(), options).await.unwrap();
+            let server = ResolverServer::bind(local(), options).unwrap();
             refusing.push(server.local_address().into());
             tokio::spawn(server.run(std::future::pending()));
         }
-        let server = ResolverServer::bind(local(), ServerOptions::default()).await.unwrap();
+        let server = ResolverServer::bind(local(), ServerOptions::default()).unwrap();
         let right: Address = server.local_address().into();
         tokio::spawn(server.run(std::future::pending()));
         let nobody: Address =
@@ -280,7 +280,7 @@ mod tests {
     #[tokio::test]
     async fn slow_addresses_of_a_name_leave_time_for_a_later_one() {
         let options = ServerOptions { name: "right".into(), ..ServerOptions::default() };
-        let server = ResolverServer::bind(local(), options).await.unwrap();
+        let server = ResolverServer::bind(local(), options).unwrap();
         let right = server.local_address();
         tokio::spawn(server.run(std::future::pending()));
         let short = Duration::from_millis(200);

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use longshore_protocol::handshake::{VERSION_MAX, VERSION_MIN};
 use longshore_protocol::limits::CLUSTER_BYTES_MAX;
 use longshore_protocol::{
@@ -253,8 +254,18 @@ impl From<Endpoint<'_>> for Address {
     }
 }
 
-/// The same; with TLS the certificate has to contain `tls_name`, without one the address.
-pub(crate) async fn dial_endpoint(
+/// The same; with TLS the certificate has to contain `tls_name`, without one the address. Boxed:
+/// otherwise each crate that dials compiles all of it again.
+pub(crate) fn dial_endpoint<'a>(
+    address: Endpoint<'a>,
+    tls_name: Option<&'a str>,
+    handshake: &'a Handshake,
+    options: &'a LinkOptions,
+) -> BoxFuture<'a, Result<Link, DialError>> {
+    Box::pin(connect_and_greet(address, tls_name, handshake, options))
+}
+
+async fn connect_and_greet(
     address: Endpoint<'_>,
     tls_name: Option<&str>,
     handshake: &Handshake,

@@ -14,7 +14,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let info = ServerInfo { instance: [1; 16], epoch: 1, name: "left".into(), serves: |_| true };
 //! let mut listener =
-//!     Listener::bind("127.0.0.1:0".parse()?, info, ListenerOptions::default()).await?;
+//!     Listener::bind("127.0.0.1:0".parse()?, info, ListenerOptions::default())?;
 //!
 //! let handshake = Handshake::new(Role::Worker, SessionId([2; 16]), "worker-1", LinkTiming::WORK);
 //! let dialled = dial(listener.local_address(), &handshake, &LinkOptions::default()).await?;

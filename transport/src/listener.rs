@@ -141,8 +141,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`; with port 0 the system chooses one.
-    pub async fn bind(
+    /// Listens on `address`; with port 0 the system chooses one. Needs a tokio runtime.
+    pub fn bind(
         address: SocketAddr,
         info: ServerInfo,
         options: ListenerOptions,

@@ -165,7 +165,7 @@ mod tests {
     async fn listener(publisher: PublisherId, at: SocketAddr) -> Listener {
         let info =
             ServerInfo { instance: publisher.0, epoch: 1, name: "p".into(), serves: |_| true };
-        Listener::bind(at, info, ListenerOptions::default()).await.unwrap()
+        Listener::bind(at, info, ListenerOptions::default()).unwrap()
     }
 
     fn loopback(last: u8, port: u16) -> SocketAddr {

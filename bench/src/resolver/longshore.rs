@@ -18,7 +18,7 @@ const IN_FLIGHT: usize = 8;
 pub(crate) async fn serve() -> anyhow::Result<SocketAddr> {
     // No publisher was there before.
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let server = ResolverServer::bind("127.0.0.1:0".parse()?, options).await?;
+    let server = ResolverServer::bind("127.0.0.1:0".parse()?, options)?;
     let address = server.local_address();
     tokio::spawn(server.run(std::future::pending()));
     Ok(address)

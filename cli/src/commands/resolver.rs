@@ -58,7 +58,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     let setting = arguments.metrics.map(ReplicaMetrics::At);
     let setting = setting.unwrap_or(context.config.resolver.metrics.value);
     context.config.metrics_socket(setting, listen.ip())?;
-    let server = ResolverServer::bind(listen, options).await?;
+    let server = ResolverServer::bind(listen, options)?;
     let warming = if fresh { None } else { Some(server.warming_left()) };
 
     let at = server.local_address();

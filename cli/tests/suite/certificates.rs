@@ -59,7 +59,7 @@ async fn members_of_one_authority_link_over_mutual_tls_and_strangers_do_not() {
     let options = ListenerOptions { tls: Some(tls), ..ListenerOptions::default() };
     let info = ServerInfo { instance: [9; 16], epoch: 4, name: "here".into(), serves: |_| true };
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-    let mut listener = Listener::bind(loopback, info, options).await.unwrap();
+    let mut listener = Listener::bind(loopback, info, options).unwrap();
     let address = listener.local_address();
     let worker = || Some(files(ours, "worker"));
 

@@ -134,7 +134,7 @@ fn up_serves_replica_metrics_at_the_configured_address() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn metrics_are_collected_only_while_subscribed() {
     let fresh = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), fresh).await.unwrap();
+    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), fresh).unwrap();
     let cluster = Cluster::new([replica.local_address().to_string()]);
     tokio::spawn(replica.run(std::future::pending()));
     let folder = tempfile::tempdir().unwrap();

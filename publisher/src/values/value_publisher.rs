@@ -130,8 +130,11 @@ impl ValuePublisherBuilder {
         self,
         cluster: impl Into<Cluster>,
     ) -> Result<ValuePublisher, ValuePublisherError> {
+        self.start(cluster.into())
+    }
+
+    fn start(self, cluster: Cluster) -> Result<ValuePublisher, ValuePublisherError> {
         let ValuePublisherBuilder { name, listen, advertise, tls_name, usual, mut listener } = self;
-        let cluster = cluster.into();
         listener.cluster.clone_from(&cluster.access.cluster);
         check_name(&name)?;
         if listen.ip().is_unspecified() && advertise.is_empty() {
@@ -155,7 +158,7 @@ impl ValuePublisherBuilder {
             name: name.clone(),
             serves: |role| role == Role::Values,
         };
-        let listener = Listener::bind(listen, info, listener).await?;
+        let listener = Listener::bind(listen, info, listener)?;
         let address = listener.local_address();
         let info = described(match advertise.is_empty() {
             true => [address.into()].into_iter().chain(unix).collect(),

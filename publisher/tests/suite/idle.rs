@@ -31,7 +31,7 @@ async fn until_by_default(reader: &ReadClient, path: &Path, wanted: bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_queue_leaves_the_directory_until_its_next_job() {
     let options = ServerOptions { fresh: true, ..ServerOptions::default() };
-    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+    let replica = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let timing = ResolverTiming { writer_ttl: Duration::from_secs(2), ..ResolverTiming::default() };
     let mut cluster = Cluster::new([replica.local_address().to_string()]);
     cluster.timing = timing;

@@ -61,7 +61,7 @@ async fn paths_and_defaults_are_published_with_their_terms() {
         serves: |role| role == Role::ResolverWriter,
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
+    let listener = Listener::bind(address, info, ListenerOptions::default()).unwrap();
     let cluster = Cluster::new([listener.local_address().to_string()]);
 
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ async fn values_are_published_with_default_or_own_terms() {
         serves: |role| role == Role::ResolverWriter,
     };
     let address = "127.0.0.1:0".parse().unwrap();
-    let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
+    let listener = Listener::bind(address, info, ListenerOptions::default()).unwrap();
     let publisher = ValuePublisher::builder()
         .usual(ValueOptions { priority: 3, weight: 7 })
         .connect(Cluster::new([listener.local_address().to_string()]))

@@ -26,6 +26,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use longshore_access::AccessControl;
@@ -39,6 +40,7 @@ use longshore_transport::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::link_timing;
 use crate::directory::{Client, Directory, Rules};
@@ -174,8 +176,8 @@ pub enum ReplicaStartError {
 
 impl ResolverServer {
     /// Listens at `address`; port 0 takes any free one. The replica warms from now on, unless it is
-    /// `fresh`. Needs a tokio runtime. Cancel safe: dropped, it stops listening.
-    pub async fn bind(
+    /// `fresh`. Needs a tokio runtime. Dropped, it stops listening.
+    pub fn bind(
         address: SocketAddr,
         options: ServerOptions,
     ) -> Result<ResolverServer, ReplicaStartError> {
@@ -214,7 +216,7 @@ impl ResolverServer {
             budget: options.budget.clone(),
             ..ListenerOptions::default()
         };
-        let listener = Listener::bind(address, info, listener_options).await?;
+        let listener = Listener::bind(address, info, listener_options)?;
         let rules = Rules {
             writer_ttl: timing.writer_ttl,
             stall_max: timing.request_timeout_min,
@@ -277,6 +279,25 @@ impl ResolverServer {
     /// Serves until `shutdown` is ready, or its directory has stopped; then closes every link. The
     /// port is free when it returns. Dropping the future ends all of it at once.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ReplicaStopped> {
+        let stopping = CancellationToken::new();
+        let mut serving = self.serve(stopping.clone());
+        tokio::select! {
+            biased;
+            () = shutdown => stopping.cancel(),
+            served = &mut serving => return served,
+        }
+        serving.await
+    }
+
+    /// Boxed: otherwise each program that runs a replica compiles all of it again.
+    fn serve(
+        self,
+        stopping: CancellationToken,
+    ) -> Pin<Box<dyn Future<Output = Result<(), ReplicaStopped>> + Send>> {
+        Box::pin(self.serve_until(stopping))
+    }
+
+    async fn serve_until(self, stopping: CancellationToken) -> Result<(), ReplicaStopped> {
         let ResolverServer { mut listener, server_loop, events, known, .. } = self;
         // Dropping the sets aborts their tasks.
         let mut file_task = JoinSet::new();
@@ -287,10 +308,9 @@ impl ResolverServer {
         loop_task.spawn(server_loop.run());
         let mut connections = JoinSet::new();
         let mut clients = (0..).map(Client);
-        let mut shutdown = std::pin::pin!(shutdown);
         let served = loop {
             tokio::select! {
-                () = &mut shutdown => break Ok(()),
+                () = stopping.cancelled() => break Ok(()),
                 link = listener.accept() => {
                     if let Some(client) = clients.next() {
                         connections.spawn(connection::serve(client, link, events.clone()));

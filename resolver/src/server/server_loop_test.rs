@@ -258,8 +258,7 @@ type OpenEnds = (Listener, LinkReceiver, LinkSender);
 async fn test_link() -> TestLink {
     let info = ServerInfo { instance: [1; 16], epoch: 0, name: "left".into(), serves: |_| true };
     let loopback = "127.0.0.1:0".parse().unwrap();
-    let listening = Listener::bind(loopback, info, ListenerOptions::default());
-    let mut listener = listening.await.unwrap();
+    let mut listener = Listener::bind(loopback, info, ListenerOptions::default()).unwrap();
     let address = listener.local_address().to_string();
     let caller = Caller {
         cluster: Cluster::new([address.clone()]),

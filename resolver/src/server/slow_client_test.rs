@@ -46,7 +46,7 @@ impl Replica {
             budget: budget.clone(),
             ..ServerOptions::default()
         };
-        let server = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        let server = ResolverServer::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
         let address = server.local_address().to_string();
         let cluster = Cluster { timing, ..Cluster::new([address]) };
         tokio::spawn(server.run(std::future::pending()));

@@ -58,7 +58,7 @@ impl Replica {
         let mut options =
             ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
         adjust(&mut options);
-        let server = ResolverServer::bind(address, options).await.unwrap();
+        let server = ResolverServer::bind(address, options).unwrap();
         let address = server.local_address();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async {
@@ -202,7 +202,7 @@ async fn a_hundred_thousand_paths_are_published_and_resolved_in_slices() {
 async fn a_replica_whose_directory_panics_ends_with_the_reason() {
     let options = ServerOptions { timing: quick(), fresh: true, ..ServerOptions::default() };
     let address = "127.0.0.1:0".parse().unwrap();
-    let mut server = ResolverServer::bind(address, options).await.unwrap();
+    let mut server = ResolverServer::bind(address, options).unwrap();
     // Its first publisher gets a deadline beyond the clock's range: the test's stand-in for a
     // defect.
     let rules = Rules::small(Duration::MAX);

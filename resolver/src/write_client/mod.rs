@@ -94,7 +94,11 @@ impl WriteClient {
     /// has not changed for a second. So a restart can publish its paths one by one without any of
     /// them disappearing meanwhile.
     pub fn connect(cluster: impl Into<Cluster>, publisher: PublisherInfo) -> WriteClient {
-        let (cluster, session) = (cluster.into(), SessionId(rand::random()));
+        WriteClient::start(cluster.into(), publisher)
+    }
+
+    fn start(cluster: Cluster, publisher: PublisherInfo) -> WriteClient {
+        let session = SessionId(rand::random());
         let shared = Arc::new(Shared::new(&cluster.replicas));
         let name = publisher.name.clone();
         let replicas = cluster.replicas.len();

@@ -33,7 +33,7 @@ impl Served {
         let limits = Limits { writers_reserved: 0, tools_reserved: 0, ..Limits::from(&options) };
         let options =
             ServerOptions { writers_reserved: Some(0), tools_reserved: Some(0), ..options };
-        let server = ResolverServer::bind(LOOPBACK, options).await.unwrap();
+        let server = ResolverServer::bind(LOOPBACK, options).unwrap();
         let cluster = cluster(quick(), [server.local_address()]);
         let handle = server.limits();
         tokio::spawn(server.run(std::future::pending()));

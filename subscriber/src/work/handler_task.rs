@@ -143,11 +143,9 @@ pub(crate) async fn run_job(
     let span = span_of(&context);
     let Entry { id, headers, payload, .. } = entry;
     let job = Job { id, path, headers, payload };
-    let begun = catch(|| attempts.begin(JobRequest { job, context }, span.clone()));
-    let ended = match begun {
-        Ok(()) => catch_async(unless_hung(attempts, &taken, *cancel_grace)).await,
-        Err(panicked) => Err(panicked),
-    };
+    let request = JobRequest { job, context };
+    let running = unless_hung(attempts, request, &span, &taken, *cancel_grace);
+    let ended = catch_async(running).await;
     let (failure, panicked) = match ended {
         Ok(Some(Ok(completion))) => {
             return end(settle_of(Ok(completion), keeps_result), false, false);
@@ -155,7 +153,7 @@ pub(crate) async fn run_job(
         Ok(Some(Err(failure))) => (failure, false),
         dropped => {
             // What the handler has may panic when it is dropped. A second panic adds nothing.
-            match dropped.and(catch(|| attempts.discard())) {
+            match dropped.and(attempts.discard()) {
                 Err(panicked) => (JobFailure::Retry(panicked.error()), true),
                 Ok(()) => {
                     let late = "it did not return after its job was taken away";
@@ -172,12 +170,15 @@ pub(crate) async fn run_job(
 /// would keep its place for ever.
 async fn unless_hung(
     attempts: &mut dyn Attempts,
+    request: JobRequest,
+    span: &Span,
     signal: &LeaseSignal,
     cancel_grace: Duration,
 ) -> Option<Result<Completion, JobFailure>> {
+    let mut request = Some(request);
     let mut grace: Option<Pin<Box<Unconstrained<Sleep>>>> = None;
     poll_fn(|context| {
-        if let Poll::Ready(outcome) = attempts.poll(context) {
+        if let Poll::Ready(outcome) = attempts.poll(&mut request, span, context) {
             return Poll::Ready(Some(outcome));
         }
         let has_time = cancel_grace == Duration::MAX;

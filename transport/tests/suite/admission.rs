@@ -82,7 +82,7 @@ async fn a_reserved_slot_is_for_clients_with_the_rights_of_its_role() {
         let (connections_max, control) = (2, access_control.clone());
         let options = ListenerOptions { connections_max, reserved, access_control, ..patient() };
         let server = ServerInfo { serves: |_| true, ..info() };
-        let mut listener = Listener::bind(LOOPBACK, server, options).await.unwrap();
+        let mut listener = Listener::bind(LOOPBACK, server, options).unwrap();
         let _first = (dial_as(&listener, role).await.unwrap(), listener.accept().await);
         busy(dial_as(&listener, role).await.unwrap_err());
         control.replace(policy(with), None);

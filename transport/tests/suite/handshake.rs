@@ -245,24 +245,24 @@ async fn a_refused_connection_is_a_connect_error_that_names_the_address() {
 async fn a_port_in_use_is_an_error_with_a_remedy() {
     let first = listener(listening()).await;
     let address = first.local_address();
-    let error = Listener::bind(address, info(), listening()).await.unwrap_err();
+    let error = Listener::bind(address, info(), listening()).unwrap_err();
     assert!(matches!(error, BindError::InUse { .. }), "{error}");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
 
     first.close().await;
-    Listener::bind(address, info(), listening()).await.expect("closed, the port is free");
+    Listener::bind(address, info(), listening()).expect("closed, the port is free");
 }
 
 #[tokio::test]
 async fn a_reachable_address_needs_tls_or_insecure() {
     let everywhere = "0.0.0.0:0".parse().unwrap();
-    let error = Listener::bind(everywhere, info(), listening()).await.unwrap_err();
+    let error = Listener::bind(everywhere, info(), listening()).unwrap_err();
     assert!(matches!(error, BindError::NeedsTls { .. }));
     assert!(error.to_string().contains("--insecure"), "{error}");
 
     // TEST-NET-1: no machine has it, so nothing is exposed here.
     let elsewhere = "192.0.2.1:0".parse().unwrap();
     let insecure = ListenerOptions { insecure: true, ..listening() };
-    let error = Listener::bind(elsewhere, info(), insecure).await.unwrap_err();
+    let error = Listener::bind(elsewhere, info(), insecure).unwrap_err();
     assert!(matches!(error, BindError::NotHere { .. }), "{error}");
 }

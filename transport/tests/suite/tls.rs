@@ -79,7 +79,7 @@ async fn a_publishers_tls_name_is_expected_whatever_its_address() {
     let pem = Pem::new();
     // The certificate is for 127.0.0.1 and longshore.test.
     let at = ([127, 0, 0, 2], 0).into();
-    let listener = Listener::bind(at, info(), pem.listening(None)).await.unwrap();
+    let listener = Listener::bind(at, info(), pem.listening(None)).unwrap();
     let id = PublisherId(info().instance);
     let mut publisher = PublisherInfo::new(id, Epoch(1), "here", [listener.local_address()]);
     let mut dialled = async |name: Option<&str>, server_name| {

@@ -163,7 +163,7 @@ async fn a_publisher_of_another_machine_is_dialled_past_a_foreign_socket() {
     let path = socket_in(&folder);
     let other = ServerInfo { instance: [8; 16], ..info() };
     let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
-    let _other = Listener::bind(LOOPBACK, other, options).await.unwrap();
+    let _other = Listener::bind(LOOPBACK, other, options).unwrap();
     let listener = listener(listening()).await;
     let addresses = [Address::Unix(path.clone()), listener.local_address().into()];
     let publisher = PublisherInfo::new(PublisherId(info().instance), Epoch(1), "there", addresses);
@@ -188,13 +188,13 @@ async fn of_two_processes_that_start_at_once_one_has_the_socket() {
     let other = std::fs::File::create(format!("{path}.lock")).unwrap();
     other.lock().unwrap();
     drop(UnixListener::bind(path.as_str()).unwrap());
-    let error = bind().await.unwrap_err();
+    let error = bind().unwrap_err();
     assert!(matches!(error, BindError::UnixInUse { pid: None, .. }), "{error}");
     let remedy = format!("`fuser -v {path}.lock` shows which");
     assert!(error.to_string().contains(&remedy), "{error}");
     drop(other);
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap_err();
-    let _listener = bind().await.unwrap();
+    let _listener = bind().unwrap();
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
 }
 
@@ -221,7 +221,8 @@ async fn a_full_backlog_keeps_no_process_waiting() {
     let (done, bound) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        done.send(runtime.block_on(Listener::bind(LOOPBACK, info(), options)).map(drop))
+        let _runtime = runtime.enter();
+        done.send(Listener::bind(LOOPBACK, info(), options).map(drop))
     });
     let error = soon(bound).await.unwrap().unwrap_err();
     assert!(matches!(error, BindError::UnixInUse { pid: None, .. }), "{error}");
@@ -237,11 +238,11 @@ async fn a_folder_to_which_others_may_write_is_refused() {
         Listener::bind(LOOPBACK, info(), options)
     };
     for mode in [0o770, 0o707, 0o1777] {
-        let error = bind(mode).await.unwrap_err();
+        let error = bind(mode).unwrap_err();
         assert!(matches!(error, BindError::UnixFolder { .. }), "{mode:o}: {error}");
         assert!(error.to_string().contains("chmod go-w"), "{error}");
     }
-    soon(bind(0o2750).await.unwrap().close()).await;
+    soon(bind(0o2750).unwrap().close()).await;
 }
 
 #[tokio::test]
@@ -250,13 +251,13 @@ async fn a_taken_port_leaves_no_socket() {
     let path = socket_in(&folder);
     let other = listener(listening()).await;
     let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
-    let error = Listener::bind(other.local_address(), info(), options).await.unwrap_err();
+    let error = Listener::bind(other.local_address(), info(), options).unwrap_err();
     assert!(matches!(error, BindError::InUse { .. }), "{error}");
     assert!(!Path::new(path.as_str()).exists());
     // The socket comes first: no client finds the port without it.
     std::fs::write(path.as_str(), "").unwrap();
     let options = ListenerOptions { unix: Some(path.clone()), ..listening() };
-    let error = Listener::bind(other.local_address(), info(), options).await.unwrap_err();
+    let error = Listener::bind(other.local_address(), info(), options).unwrap_err();
     assert!(matches!(error, BindError::UnixNotASocket { .. }), "{error}");
 }
 
@@ -270,14 +271,14 @@ async fn only_a_socket_on_which_nobody_listens_is_replaced() {
     };
     // A process that has crashed leaves its socket.
     drop(UnixListener::bind(path.as_str()).unwrap());
-    let listener = bind().await.unwrap();
+    let listener = bind().unwrap();
     soon(dial_unix(&path, &handshake(), &dialling())).await.unwrap();
     // With its lock, and without it, as of a program that takes none.
     for lock in [true, false] {
         if !lock {
             std::fs::remove_file(format!("{path}.lock")).unwrap();
         }
-        let error = bind().await.unwrap_err();
+        let error = bind().unwrap_err();
         let BindError::UnixInUse { pid, .. } = &error else { panic!("{error}") };
         assert_eq!(*pid, Some(std::process::id()));
         let named = format!("belongs to process {}, which", std::process::id());
@@ -288,19 +289,19 @@ async fn only_a_socket_on_which_nobody_listens_is_replaced() {
     assert!(!Path::new(path.as_str()).exists(), "its socket stays");
 
     std::fs::write(path.as_str(), "precious").unwrap();
-    let error = bind().await.unwrap_err();
+    let error = bind().unwrap_err();
     assert!(error.to_string().contains("is not a socket"), "{error}");
     assert_eq!(std::fs::read_to_string(path.as_str()).unwrap(), "precious");
     std::fs::remove_file(path.as_str()).unwrap();
 
     // Another process's socket at its path is not removed.
-    let listener = bind().await.unwrap();
+    let listener = bind().unwrap();
     std::fs::remove_file(path.as_str()).unwrap();
     let _other = UnixListener::bind(path.as_str()).unwrap();
     soon(listener.close()).await;
     assert!(std::fs::metadata(path.as_str()).unwrap().file_type().is_socket());
 
     let missing = ListenerOptions { unix: "/nowhere/a.sock".parse().ok(), ..listening() };
-    let error = Listener::bind(LOOPBACK, info(), missing).await.unwrap_err();
+    let error = Listener::bind(LOOPBACK, info(), missing).unwrap_err();
     assert!(error.to_string().contains("its folder has to exist"), "{error}");
 }

@@ -76,7 +76,7 @@ fn monotonic_ns() -> u64 {
 fn head(measure: &str, durability: &str, sync_us: Option<f64>) -> Value {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     serde_json::json!({
-        "measure": measure, "version": env!("CARGO_PKG_VERSION"), "durability": durability,
+        "measure": measure, "version": env!("LONGSHORE_VERSION"), "durability": durability,
         "cores": cores, "fdatasync_us": sync_us.map(rounded),
     })
 }

@@ -60,7 +60,7 @@ pub(crate) async fn measure(arguments: BenchResolver, context: &Context) -> anyh
     let client = replica.client("the reader");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut results =
-        json!({ "measure": "resolver", "version": env!("CARGO_PKG_VERSION"), "cores": cores });
+        json!({ "measure": "resolver", "version": env!("LONGSHORE_VERSION"), "cores": cores });
     let mut add = |more: Value| {
         if let (Value::Object(all), Value::Object(more)) = (&mut results, more) {
             all.extend(more);

@@ -103,8 +103,7 @@ impl MeasuredSystem {
         let server = ResolverServer::bind(
             SocketAddr::from(([127, 0, 0, 1], 0)),
             ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() },
-        )
-        .await?;
+        )?;
         let resolvers = server.local_address().to_string();
         let resolver = tokio::spawn(server.run(std::future::pending()));
 

@@ -35,7 +35,7 @@ pub(crate) async fn measure(arguments: BenchValues, context: &Context) -> anyhow
             let options =
                 ServerOptions { name: "bench".to_owned(), fresh: true, ..ServerOptions::default() };
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            let server = ResolverServer::bind(any, options).await?;
+            let server = ResolverServer::bind(any, options)?;
             let address = server.local_address().to_string();
             (address, None, Some(tokio::spawn(server.run(std::future::pending()))))
         }

@@ -113,7 +113,7 @@ impl FakePublisher {
             serves: |role| !role.is_for_resolver(),
         };
         let options = ListenerOptions::default();
-        let mut listener = Listener::bind(address, info, options).await.expect("a free port");
+        let mut listener = Listener::bind(address, info, options).expect("a free port");
         let addresses = [listener.local_address()];
         let running = CancellationToken::new();
         let (stop, shared) = (running.clone(), disk.clone());

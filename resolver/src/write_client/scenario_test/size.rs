@@ -85,7 +85,7 @@ fn requests_stay_within_their_limit_even_with_terms_of_each_paths_own() {
 #[tokio::test]
 async fn a_replica_accepts_a_thousand_paths_on_terms_of_their_own() {
     let server = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = ResolverServer::bind(server, ServerOptions::default()).await.unwrap();
+    let server = ResolverServer::bind(server, ServerOptions::default()).unwrap();
     let replica = server.local_address().to_string();
     tokio::spawn(server.run(std::future::pending()));
     let publisher =

@@ -267,7 +267,7 @@ async fn listening(
     let timing = LinkTiming { heartbeat: hang / 4, hang };
     let options = ListenerOptions { timing, ..options };
     let info = ServerInfo { instance: [3; 16], epoch: 0, name: "hostile".into(), serves };
-    let mut listener = Listener::bind(LOOPBACK, info, options).await.unwrap();
+    let mut listener = Listener::bind(LOOPBACK, info, options).unwrap();
     let address = listener.local_address();
     let task = tokio::spawn(async move {
         let mut links = JoinSet::new();

@@ -37,7 +37,7 @@ pub struct Replica {
 
 impl Replica {
     pub async fn start(options: ServerOptions) -> Replica {
-        let server = ResolverServer::bind(LOOPBACK, options).await.unwrap();
+        let server = ResolverServer::bind(LOOPBACK, options).unwrap();
         let address = server.local_address();
         Replica { address, task: tokio::spawn(server.run(std::future::pending())) }
     }

@@ -110,7 +110,7 @@ pub async fn serve() -> Result<(), Failure> {
     let timing = ResolverTiming { writer_ttl, ..ResolverTiming::default() };
     let fresh = std::env::var_os(FRESH).is_some();
     let options = ServerOptions { fresh, timing, ..ServerOptions::default() };
-    let server = ResolverServer::bind(std::env::var(ADDRESS)?.parse()?, options).await?;
+    let server = ResolverServer::bind(std::env::var(ADDRESS)?.parse()?, options)?;
     println!("{ADDRESS}={}", server.local_address());
     let parent = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
     Ok(server.run(async { drop(parent.await) }).await?)

@@ -1,13 +1,16 @@
 //! The attempts that one handler task runs, whatever the type of its handler.
 
-use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::future::pending;
+use std::task::{Context, Poll, ready};
 
 use tokio_util::sync::ReusableBoxFuture;
 use tracing::{Instrument, Span};
 
+use crate::work::handler::panic::{Panicked, catch};
 use crate::work::handler::service::failure_of;
 use crate::{Completion, JobFailure, JobRequest, JobService};
+
+type Outcome = Result<Completion, JobFailure>;
 
 /// Runs a handler with its layers, one attempt at a time.
 ///
@@ -17,33 +20,34 @@ pub(crate) trait Attempts: Send {
     /// The same handler, for another task.
     fn for_another_task(&self) -> Box<dyn Attempts>;
 
-    /// Begins an attempt in `span`, in place of the last one. May panic.
-    fn begin(&mut self, request: JobRequest, span: Span);
+    /// Polls an attempt, in `span`. It takes the request once the handler's layers are ready. May
+    /// panic; then only [`Attempts::discard`] may follow.
+    fn poll(
+        &mut self,
+        request: &mut Option<JobRequest>,
+        span: &Span,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome>;
 
-    /// Polls the attempt. After a panic, only [`Attempts::discard`] may follow.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Completion, JobFailure>>;
-
-    /// Drops the attempt and the clone of the handler that ran it, which may panic.
-    fn discard(&mut self);
+    /// Drops an attempt that has not ended, and the clone of the handler that ran it. The error is
+    /// the attempt's panic when it was dropped.
+    fn discard(&mut self) -> Result<(), Panicked>;
 }
 
 /// The attempts of a service.
 pub(crate) struct ServiceAttempts<S> {
     template: S,
-    /// This task's own clone, made on first use; none while the attempt has it. After a panic, a
-    /// failed `poll_ready` and a [`discard`](Attempts::discard) the next attempt gets a fresh one.
+    /// This task's own clone, made on first use. After a panic, a failed `poll_ready` and a
+    /// [`discard`](Attempts::discard) the next attempt gets a fresh one. Beside the attempt, not in
+    /// it: each may panic when it is dropped, and two panics at once end the process.
     service: Option<S>,
     /// Keeps its allocation from one attempt to the next.
-    attempt: ReusableBoxFuture<'static, Attempted<S>>,
+    attempt: ReusableBoxFuture<'static, Outcome>,
 }
-
-/// The service, unless it failed, and the outcome.
-type Attempted<S> = (Option<S>, Result<Completion, JobFailure>);
 
 impl<S: JobService> ServiceAttempts<S> {
     pub(crate) fn new(template: S) -> ServiceAttempts<S> {
-        let attempt = ReusableBoxFuture::new(std::future::pending());
-        ServiceAttempts { template, service: None, attempt }
+        ServiceAttempts { template, service: None, attempt: ReusableBoxFuture::new(pending()) }
     }
 }
 
@@ -52,31 +56,32 @@ impl<S: JobService> Attempts for ServiceAttempts<S> {
         Box::new(ServiceAttempts::new(self.template.clone()))
     }
 
-    fn begin(&mut self, request: JobRequest, span: Span) {
-        let service = self.service.take().unwrap_or_else(|| self.template.clone());
-        self.attempt.set(run(service, request, span));
-    }
-
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Completion, JobFailure>> {
-        self.attempt.poll(context).map(|(service, outcome)| {
-            self.service = service;
-            outcome
-        })
-    }
-
-    fn discard(&mut self) {
-        self.attempt.set(std::future::pending());
-    }
-}
-
-async fn run<S: JobService>(mut service: S, request: JobRequest, span: Span) -> Attempted<S> {
-    let attempt = async {
-        if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
-            return (None, Err(failure_of(error)));
+    fn poll(
+        &mut self,
+        request: &mut Option<JobRequest>,
+        span: &Span,
+        context: &mut Context<'_>,
+    ) -> Poll<Outcome> {
+        if request.is_some() {
+            let service = self.service.get_or_insert_with(|| self.template.clone());
+            if let Err(error) = ready!(span.in_scope(|| service.poll_ready(context))) {
+                self.service = None;
+                return Poll::Ready(Err(failure_of(error)));
+            }
+            if let Some(request) = request.take() {
+                let call = span.in_scope(|| service.call(request));
+                let span = span.clone();
+                // Within the future: the span closes when it ends, not when the next replaces it.
+                self.attempt.set(async move { call.instrument(span).await.map_err(failure_of) });
+            }
         }
-        let outcome = service.call(request).await.map_err(failure_of);
-        (Some(service), outcome)
-    };
-    // Within this future: the span closes when it ends, not when the next attempt replaces it.
-    attempt.instrument(span).await
+        self.attempt.poll(context)
+    }
+
+    fn discard(&mut self) -> Result<(), Panicked> {
+        let dropped = catch(|| self.attempt.set(pending()));
+        // A second panic adds nothing.
+        let _ = catch(|| self.service = None);
+        dropped
+    }
 }

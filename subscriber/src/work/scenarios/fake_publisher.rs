@@ -44,7 +44,7 @@ impl FakePublisher {
             serves: |role| role == Role::Worker,
         };
         let address = ([127, 0, 0, 1], 0).into();
-        let listener = Listener::bind(address, info, ListenerOptions::default()).await.unwrap();
+        let listener = Listener::bind(address, info, ListenerOptions::default()).unwrap();
         FakePublisher { id, grace_ms: 5_000, listener }
     }
 

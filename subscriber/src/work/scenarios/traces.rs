@@ -47,7 +47,7 @@ impl LogLines {
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
             .with_thread_names(true)
-            .with_span_events(FmtSpan::ENTER)
+            .with_span_events(FmtSpan::ENTER | FmtSpan::CLOSE)
             .with_writer(move || lines.clone())
             .finish();
         tracing::subscriber::set_default(subscriber)
@@ -106,6 +106,8 @@ async fn a_handler_runs_in_a_span_with_job_and_trace() {
     link.settle().await;
     let line = lines.with("first");
     assert!(line.contains("attempt=1") && !line.contains("trace_id"), "{line}");
+    // It ends with the job, though the task runs no other.
+    lines.with("close time.busy");
 }
 
 #[tokio::test]

@@ -52,7 +52,7 @@ pub fn dialling() -> LinkOptions {
 }
 
 pub async fn listener(options: ListenerOptions) -> Listener {
-    Listener::bind(LOOPBACK, info(), options).await.unwrap()
+    Listener::bind(LOOPBACK, info(), options).unwrap()
 }
 
 /// A link, dialled and accepted: (dialler's end, listener's end).
