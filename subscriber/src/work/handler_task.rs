@@ -18,7 +18,7 @@ use tracing::field::{self, display};
 use crate::work::handler::attempts::Attempts;
 use crate::work::handler::failure::job_error;
 use crate::work::handler::output::settle_of;
-use crate::work::handler::panic::{catch, catch_async};
+use crate::work::handler::panic::catch_async;
 use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest};
