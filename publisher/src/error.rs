@@ -111,6 +111,20 @@ pub enum OpenError {
         min = crate::PublisherOptions::MEMORY_MAX_MIN
     )]
     MemoryTooSmall(u64),
+    /// The payload cache could hold all that one client may charge to
+    /// [`budget`](crate::PublisherOptions::budget), and nothing more of it would be read.
+    #[error(
+        "the payload cache may hold {cached} bytes of received frames, and one client of the \
+         budget only {of_client}: lower cache_bytes, or give a budget of {least} bytes at least"
+    )]
+    BudgetTooSmall {
+        /// What the cache holds at most.
+        cached: usize,
+        /// What one client may have received.
+        of_client: usize,
+        /// The least budget for this cache.
+        least: usize,
+    },
     /// The test clock serves, or served, another publisher.
     #[error("a test's clock serves one publisher, once; give each its own")]
     ClockInUse,

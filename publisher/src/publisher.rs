@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longshore_protocol::limits::FRAME_BYTES_MAX;
 use longshore_protocol::{
     Address, Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
 };
@@ -35,8 +36,7 @@ use crate::queue_quotas::QueueQuotas;
 use crate::registry::Registry;
 use crate::values::{self, PathKinds, ValueDefault, ValueOptions, ValueRegistry, Values};
 
-/// A future that is compiled in this crate. The body of an async function is compiled in each crate
-/// that awaits it, with the settings of that crate, and in each test binary.
+/// A future that is compiled in this crate: see Build in `docs/ARCHITECTURE.md`.
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// How long a stop waits for the replicas to remove the publisher.
@@ -249,7 +249,7 @@ impl Publisher {
         self.health.clone()
     }
 
-    /// Serves until `stop` resolves. Then it accepts no more jobs, commits and answers what it
+    /// Serves until `stop` resolves, which is dropped then. Then it accepts no more jobs, commits and answers what it
     /// received, closes every link, and withdraws its paths from every replica that it reaches. An
     /// error means that the journal failed: end the process and start it again.
     ///
@@ -260,6 +260,7 @@ impl Publisher {
         let stopping = CancellationToken::new();
         let mut serving = self.serve(stopping.clone());
         tokio::select! {
+            // Whenever the publisher waits, or its task has used up its budget.
             biased;
             () = stop => stopping.cancel(),
             served = &mut serving => return served,
@@ -361,6 +362,13 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
     }
     if let Some(bytes) = options.memory_max.filter(|&n| n < PublisherOptions::MEMORY_MAX_MIN) {
         return Err(OpenError::MemoryTooSmall(bytes));
+    }
+    if let Some(budget) = &options.budget {
+        let (cached, of_client) = (options.cached_frame_bytes(), budget.client_bytes());
+        if of_client < cached.saturating_add(FRAME_BYTES_MAX) {
+            let least = cached.saturating_add(FrameBudget::BYTES);
+            return Err(OpenError::BudgetTooSmall { cached, of_client, least });
+        }
     }
     if options.clock_skew_max < PublisherOptions::CLOCK_SKEW_MAX_MIN {
         return Err(OpenError::ClockSkewTooSmall(options.clock_skew_max));

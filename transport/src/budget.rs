@@ -3,6 +3,12 @@
 //! A frame is charged with its length as soon as its header has arrived, before its body is
 //! allocated, and until the last slice of it is dropped. A link is not read while it waits for a
 //! charge.
+//!
+//! ```text
+//! a frame ──▶ its client's share ──▶ the budget
+//!             each: the unreserved part, unless it is of a worker or of a publisher at a resolver,
+//!                   and all of it
+//! ```
 
 use std::sync::Arc;
 
@@ -17,7 +23,7 @@ pub(crate) const SMALL_FRAME_BYTES_MAX: usize = 8 * 1024;
 /// The smallest charge for a frame, in bytes: it covers the bookkeeping of a short one.
 const CHARGE_MIN: usize = 1024;
 /// Bytes of a budget, at most a quarter of it, that are reserved for the links of workers, and of
-/// publishers at a resolver.
+/// publishers at a resolver; and as many again that no client takes alone.
 const RESERVED_BYTES: usize = 64 * 1024 * 1024;
 
 const fn reserved(bytes: usize) -> usize {
@@ -46,17 +52,41 @@ impl FrameBudget {
     /// A budget of `bytes`, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
     pub fn new(bytes: usize) -> FrameBudget {
         let bytes = bytes.clamp(FrameBudget::BYTES_MIN, Semaphore::MAX_PERMITS);
-        let unreserved = Semaphore::new(bytes - reserved(bytes));
-        FrameBudget {
-            bytes,
-            all: Arc::new(Semaphore::new(bytes)),
-            unreserved: Arc::new(unreserved),
-        }
+        FrameBudget::with(bytes, bytes - reserved(bytes))
     }
 
     /// The total bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The most bytes that all links of one client charge, but for those of workers: all but 128
+    /// MiB, or half. The client is its identity, or its address without one.
+    pub fn client_bytes(&self) -> usize {
+        (self.bytes - 2 * reserved(self.bytes)).max(FRAME_BYTES_MAX)
+    }
+
+    /// The share of one client: as much is left to others as is reserved.
+    pub(crate) fn client_share(&self) -> ClientShare {
+        let bytes = self.bytes - reserved(self.bytes);
+        ClientShare(FrameBudget::with(bytes, self.client_bytes()))
+    }
+
+    fn with(bytes: usize, unreserved: usize) -> FrameBudget {
+        FrameBudget {
+            bytes,
+            all: Arc::new(Semaphore::new(bytes)),
+            unreserved: Arc::new(Semaphore::new(unreserved)),
+        }
+    }
+
+    async fn take(&self, bytes: u32, reserved: bool) -> Held {
+        // `acquire` fails only on a closed semaphore, and this one is never closed.
+        let of = async |semaphore: &Arc<Semaphore>| {
+            semaphore.clone().acquire_many_owned(bytes).await.ok()
+        };
+        let unreserved = if reserved { None } else { of(&self.unreserved).await };
+        Held { _unreserved: unreserved, _all: of(&self.all).await }
     }
 
     /// Bytes charged now.
@@ -76,10 +106,23 @@ const _: () = {
     assert!(unreserved >= FRAME_BYTES_MAX && SMALL_FRAME_BYTES_MAX >= CHARGE_MIN);
 };
 
+/// The most that all links of one client may hold, in the same parts: its producers do not keep out
+/// its workers, and one client with partial frames does not keep out the others.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientShare(FrameBudget);
+
+impl ClientShare {
+    /// True while a link or a frame of the client exists.
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0.all) > 1
+    }
+}
+
 /// One link's access to the budget.
 #[derive(Debug)]
 pub(crate) struct LinkBudget {
     budget: FrameBudget,
+    client: ClientShare,
     /// Whether the link's role may use the reserved part.
     reserved: bool,
     /// Cloned by the uncharged small frame, while there is one.
@@ -87,9 +130,9 @@ pub(crate) struct LinkBudget {
 }
 
 impl LinkBudget {
-    pub(crate) fn new(budget: FrameBudget, role: Role) -> LinkBudget {
+    pub(crate) fn new(budget: FrameBudget, client: ClientShare, role: Role) -> LinkBudget {
         let reserved = matches!(role, Role::Worker | Role::ResolverWriter);
-        LinkBudget { budget, reserved, small: Arc::new(()) }
+        LinkBudget { budget, client, reserved, small: Arc::new(()) }
     }
 
     /// Waits until a frame of `length` may be held. Waiters are served in order. Cancel safe.
@@ -99,12 +142,10 @@ impl LinkBudget {
         }
         // The protocol has no longer frames, and a longer charge might never fit.
         let bytes = length.clamp(CHARGE_MIN, FRAME_BYTES_MAX) as u32;
-        // `acquire` fails only on a closed semaphore, and this one is never closed.
-        let of = async |semaphore: &Arc<Semaphore>| {
-            semaphore.clone().acquire_many_owned(bytes).await.ok()
-        };
-        let unreserved = if self.reserved { None } else { of(&self.budget.unreserved).await };
-        Charge { small: None, unreserved, all: of(&self.budget.all).await }
+        // First: what waits for its own client holds nothing that others wait for.
+        let of_client = self.client.0.take(bytes, self.reserved).await;
+        let of_all = self.budget.take(bytes, self.reserved).await;
+        Charge { small: None, held: Some([of_client, of_all]) }
     }
 }
 
@@ -112,15 +153,21 @@ impl LinkBudget {
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     small: Option<Arc<()>>,
-    unreserved: Option<OwnedSemaphorePermit>,
-    all: Option<OwnedSemaphorePermit>,
+    /// Of the client's share, and of the budget.
+    held: Option<[Held; 2]>,
+}
+
+#[derive(Debug)]
+struct Held {
+    _unreserved: Option<OwnedSemaphorePermit>,
+    _all: Option<OwnedSemaphorePermit>,
 }
 
 impl Charge {
     /// The frame, which owns the charge until its last slice is dropped.
     pub(crate) fn into_bytes(self, body: Vec<u8>) -> Bytes {
         match self {
-            Charge { small: None, unreserved: None, all: None } => Bytes::from(body),
+            Charge { small: None, held: None } => Bytes::from(body),
             charge => Bytes::from_owner(Charged { body, _charge: charge }),
         }
     }
@@ -144,8 +191,10 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    /// A link of many clients.
     fn link(budget: &FrameBudget, role: Role) -> LinkBudget {
-        LinkBudget::new(budget.clone(), role)
+        let share = FrameBudget::with(budget.bytes(), budget.bytes());
+        LinkBudget::new(budget.clone(), ClientShare(share), role)
     }
 
     /// The charge, if it is granted without waiting.
@@ -206,5 +255,35 @@ mod tests {
         drop(all);
         assert_eq!(budget.charged(), 0);
         assert!(now(&producer, 20 * MIB).is_some() && now(&worker, 20 * MIB).is_some());
+    }
+
+    #[test]
+    fn one_client_leaves_room_for_others_and_for_its_workers() {
+        let budget = FrameBudget::new(256 * MIB);
+        let [client, other] = [(); 2].map(|()| budget.client_share());
+        let of = |client: &ClientShare, role| LinkBudget::new(budget.clone(), client.clone(), role);
+        let producer = of(&client, Role::Producer);
+        let held = [16 * MIB; 8].map(|bytes| now(&producer, bytes).unwrap());
+        // It waits in its client's line, not in that of all.
+        let mut waiting = std::pin::pin!(producer.charge(10_000));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(now(&of(&client, Role::Tool), 10_000).is_none(), "the client has its share");
+        let results = [16 * MIB; 4].map(|bytes| now(&of(&client, Role::Worker), bytes).unwrap());
+        assert!(now(&of(&client, Role::Worker), 10_000).is_none());
+        for role in [Role::Producer, Role::Worker] {
+            let of_other = of(&other, role);
+            let others = [16 * MIB; 4].map(|bytes| now(&of_other, bytes).unwrap());
+            assert_eq!(budget.charged(), budget.bytes());
+            drop(others);
+        }
+        drop((held, results));
+        assert!(waiting.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_small_budget_has_room_for_the_longest_frame_of_a_client() {
+        let budget = FrameBudget::new(0);
+        let client = LinkBudget::new(budget.clone(), budget.client_share(), Role::Producer);
+        assert!(now(&client, FRAME_BYTES_MAX).is_some());
     }
 }

@@ -255,7 +255,7 @@ impl From<Endpoint<'_>> for Address {
 }
 
 /// The same; with TLS the certificate has to contain `tls_name`, without one the address. Boxed:
-/// otherwise each crate that dials compiles all of it again.
+/// see Build in `docs/ARCHITECTURE.md`.
 pub(crate) fn dial_endpoint<'a>(
     address: Endpoint<'a>,
     tls_name: Option<&'a str>,

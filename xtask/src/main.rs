@@ -8,6 +8,8 @@ mod count;
 mod documents;
 mod flaky;
 mod mutants;
+#[cfg(test)]
+mod profiles;
 mod report;
 mod test;
 

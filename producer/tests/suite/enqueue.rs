@@ -43,6 +43,30 @@ async fn a_receipt_names_publisher_and_durability() {
     assert!(again.existing, "the same id again is the same job");
 }
 
+/// Single jobs that took each place as it becomes free would keep the batch waiting.
+#[tokio::test]
+async fn an_atomic_batch_gets_room_beside_steady_single_jobs() {
+    let publisher = FakePublisher::start(1).await;
+    let slow = BatchBehavior::AnswerAfter(Duration::from_millis(2));
+    publisher.script(std::iter::repeat_n(slow, 10_000));
+    let producer = to(&[&publisher], options().in_flight_jobs_max(8));
+    let mut singles = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let producer = producer.clone();
+        singles.spawn(async move {
+            loop {
+                producer.enqueue(job("single")).await.expect("taken");
+            }
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for _ in 0..3 {
+        let batch = producer.enqueue_atomic((0..8).map(|_| job("in a batch")));
+        let batch = tokio::time::timeout(Duration::from_secs(10), batch).await;
+        assert_eq!(batch.expect("its turn").expect("taken").len(), 8);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_callers_share_batches() {
     let publisher = FakePublisher::start(1).await;

@@ -3,7 +3,7 @@
 use crate::client::*;
 use longshore_protocol::messages::work::{BatchBuilder, FromPublisher, ToPublisher};
 use longshore_protocol::{FrameWriter, Role};
-use longshore_publisher::PublisherOptions;
+use longshore_publisher::{OpenError, Publisher, PublisherOptions};
 use longshore_transport::FrameBudget;
 
 /// A tag of a later version, to fill the frame.
@@ -11,7 +11,8 @@ const FILLER: u8 = 250;
 
 async fn charging(dir: &std::path::Path) -> (Running, FrameBudget) {
     let budget = FrameBudget::default();
-    let options = PublisherOptions { budget: Some(budget.clone()), ..PublisherOptions::new(dir) };
+    let mut options = PublisherOptions::new(dir);
+    (options.budget, options.cache_bytes) = (Some(budget.clone()), 64 * MIB);
     (running(options).await, budget)
 }
 
@@ -56,4 +57,17 @@ async fn cached_batch_pins_at_most_a_third_beyond_its_length() {
     drop(client);
     publisher.stop().await;
     released(&budget, 0).await;
+}
+
+#[tokio::test]
+async fn a_budget_that_the_cache_could_use_up_is_refused_before_any_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = PublisherOptions::new(dir.path().join("data"));
+    let budget = FrameBudget::new(options.frame_budget().bytes() - 256 * MIB);
+    options.budget = Some(budget);
+    let refused = Publisher::open(options.clone()).await.map(drop);
+    let Err(OpenError::BudgetTooSmall { least, .. }) = refused else { panic!("{refused:?}") };
+    assert!(!dir.path().join("data").exists());
+    options.budget = Some(FrameBudget::new(least));
+    Publisher::open(options).await.map(drop).expect("the least budget");
 }

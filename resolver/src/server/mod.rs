@@ -289,7 +289,7 @@ impl ResolverServer {
         serving.await
     }
 
-    /// Boxed: otherwise each program that runs a replica compiles all of it again.
+    /// Boxed: see Build in `docs/ARCHITECTURE.md`.
     fn serve(
         self,
         stopping: CancellationToken,

@@ -565,7 +565,7 @@ impl<L, S: Send + Sync + 'static> Subscription<L, Kinds<S>> {
 
 type RunParts = (Arc<WorkerSession>, RunConfig, PublisherWatches<PublisherWatch>);
 
-/// Boxed, so that it is compiled in this crate: see [`Attempts`].
+/// Boxed: see Build in `docs/ARCHITECTURE.md`.
 fn run_parts(
     durable: bool,
     (session, config, watches): RunParts,

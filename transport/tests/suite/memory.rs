@@ -94,14 +94,14 @@ async fn with_the_budget_used_up_small_frames_and_workers_continue() {
     let (mut listener, budget) = charging().await;
     let (mut stream, _sender, mut receiver) = dialled(&mut listener, Role::Producer).await;
     let first = sent(&mut stream, &frame(1, 19 * MIB), &mut receiver).await;
-    let second = sent(&mut stream, &frame(2, 4 * MIB), &mut receiver).await;
+    let second = sent(&mut stream, &frame(2, MIB / 2), &mut receiver).await;
 
     let (mut other, _sender, mut others) = dialled(&mut listener, Role::Producer).await;
     for n in 3..20 {
         assert_eq!(number(&sent(&mut other, &frame(n, 8_000), &mut others).await), n);
     }
     let (mut worker, _sender, mut workers) = dialled(&mut listener, Role::Worker).await;
-    assert_eq!(number(&sent(&mut worker, &frame(3, 6 * MIB), &mut workers).await), 3);
+    assert_eq!(number(&sent(&mut worker, &frame(3, 4 * MIB), &mut workers).await), 3);
 
     // Its header and some more: the kernel's buffer takes that much.
     let fourth = bytes_of(&frame(4, 2 * MIB));

@@ -4,7 +4,7 @@
 //! The short form checks what does not depend on speed: what the servers refuse, and how; that no
 //! honest job is lost or doubled; memory, descriptors and log lines. With `LONGSHORE_LONG` each
 //! attack lasts ten seconds with ten thousand connections and half a core, and honest clients may
-//! be three times as slow as without it; build it with `--release`.
+//! be three times as slow as without it; build it with `--cargo-profile dist`.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is a test, its helpers too")]
 

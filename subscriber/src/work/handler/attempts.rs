@@ -14,8 +14,8 @@ type Outcome = Result<Completion, JobFailure>;
 
 /// Runs a handler with its layers, one attempt at a time.
 ///
-/// Behind it the worker does not know the handler's type: it is compiled once, in this crate and
-/// with its settings, and not in each program for each handler.
+/// It hides the handler's type from the worker. So rustc compiles the worker once, with the settings
+/// of this crate, and not again in each program for each handler.
 pub(crate) trait Attempts: Send {
     /// The same handler, for another task.
     fn for_another_task(&self) -> Box<dyn Attempts>;
@@ -29,25 +29,25 @@ pub(crate) trait Attempts: Send {
         context: &mut Context<'_>,
     ) -> Poll<Outcome>;
 
-    /// Drops an attempt that has not ended, and the clone of the handler that ran it. The error is
-    /// the attempt's panic when it was dropped.
+    /// Drops an attempt that has not ended, and the clone of the handler that ran it. An error means
+    /// that the attempt panicked when it was dropped.
     fn discard(&mut self) -> Result<(), Panicked>;
 }
 
 /// The attempts of a service.
 pub(crate) struct ServiceAttempts<S> {
-    template: S,
-    /// This task's own clone, made on first use. After a panic, a failed `poll_ready` and a
-    /// [`discard`](Attempts::discard) the next attempt gets a fresh one. Beside the attempt, not in
-    /// it: each may panic when it is dropped, and two panics at once end the process.
-    service: Option<S>,
-    /// Keeps its allocation from one attempt to the next.
+    /// Keeps its allocation from one attempt to the next. Dropped before the handler.
     attempt: ReusableBoxFuture<'static, Outcome>,
+    /// This task's own clone of the handler, made on first use. After a panic, a failed `poll_ready`
+    /// and a [`discard`](Attempts::discard) the next attempt gets a fresh one. Not within the
+    /// attempt: if both panicked when they are discarded, the process would end.
+    service: Option<S>,
+    template: S,
 }
 
 impl<S: JobService> ServiceAttempts<S> {
     pub(crate) fn new(template: S) -> ServiceAttempts<S> {
-        ServiceAttempts { template, service: None, attempt: ReusableBoxFuture::new(pending()) }
+        ServiceAttempts { attempt: ReusableBoxFuture::new(pending()), service: None, template }
     }
 }
 
@@ -63,16 +63,19 @@ impl<S: JobService> Attempts for ServiceAttempts<S> {
         context: &mut Context<'_>,
     ) -> Poll<Outcome> {
         if request.is_some() {
+            let _entered = span.enter();
             let service = self.service.get_or_insert_with(|| self.template.clone());
-            if let Err(error) = ready!(span.in_scope(|| service.poll_ready(context))) {
+            if let Err(error) = ready!(service.poll_ready(context)) {
                 self.service = None;
                 return Poll::Ready(Err(failure_of(error)));
             }
             if let Some(request) = request.take() {
-                let call = span.in_scope(|| service.call(request));
+                let call = service.call(request);
                 let span = span.clone();
                 // Within the future: the span closes when it ends, not when the next replaces it.
-                self.attempt.set(async move { call.instrument(span).await.map_err(failure_of) });
+                self.attempt.set(async move {
+                    async { call.await.map_err(failure_of) }.instrument(span).await
+                });
             }
         }
         self.attempt.poll(context)

@@ -107,7 +107,7 @@ async fn a_handler_runs_in_a_span_with_job_and_trace() {
     let line = lines.with("first");
     assert!(line.contains("attempt=1") && !line.contains("trace_id"), "{line}");
     // It ends with the job, though the task runs no other.
-    lines.with("close time.busy");
+    assert!(lines.with("close time.busy").contains(&format!("token={}", Token(12))));
 }
 
 #[tokio::test]
