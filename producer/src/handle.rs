@@ -10,6 +10,9 @@ pub(crate) struct ProducerHandle {
     pub(crate) driver: Arc<Driver>,
     /// The stream of single `enqueue` calls.
     pub(crate) stream: StreamHandle,
+    /// The stream of `enqueue_atomic` calls. In that of single calls, these would take the room as
+    /// it becomes free, and a batch, which needs a lot at once, might never have enough.
+    pub(crate) atomic_stream: StreamHandle,
     /// The client for requests to publishers. Created on first use, with links of its own.
     pub(crate) queues: OnceLock<Queues>,
 }

@@ -57,8 +57,9 @@ impl ProducerBuilder {
     }
 
     /// Sets the most unanswered jobs of all [`Producer::enqueue`](crate::Producer::enqueue) calls,
-    /// and of each [`Producer::enqueue_all`](crate::Producer::enqueue_all) call; further ones wait,
-    /// in order. 100,000 by default.
+    /// of all [`Producer::enqueue_atomic`](crate::Producer::enqueue_atomic) calls, and of each
+    /// [`Producer::enqueue_all`](crate::Producer::enqueue_all) call; further ones wait. 100,000 by
+    /// default.
     pub fn in_flight_jobs_max(mut self, jobs: usize) -> Self {
         self.in_flight_jobs_max = jobs.max(1);
         self

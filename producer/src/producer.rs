@@ -72,8 +72,9 @@ impl Producer {
             ..StreamLimits::default()
         };
         let driver = Driver::start(directory, new_session_id(), options);
-        let stream = driver.open_stream(single, None);
-        Producer { handle: Arc::new(ProducerHandle { driver, stream, queues: OnceLock::new() }) }
+        let [stream, atomic_stream] = [(); 2].map(|()| driver.open_stream(single, None));
+        let handle = ProducerHandle { driver, stream, atomic_stream, queues: OnceLock::new() };
+        Producer { handle: Arc::new(handle) }
     }
 
     /// Enqueues one job: a value of a [`JobKind`](longshore_kinds::JobKind), or a [`NewJob`].
@@ -145,8 +146,8 @@ impl Producer {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        let ProducerHandle { driver, stream, .. } = &*self.handle;
-        let batch = push_atomic(driver, stream, &jobs).await?;
+        let ProducerHandle { driver, atomic_stream, .. } = &*self.handle;
+        let batch = push_atomic(driver, atomic_stream, &jobs).await?;
         let batch = batch.wait().await;
         let receipts: Result<Vec<_>, _> = batch.iter().map(|job| job.outcome).collect();
         receipts.map_err(|first| {

@@ -111,17 +111,15 @@ pub enum OpenError {
         min = crate::PublisherOptions::MEMORY_MAX_MIN
     )]
     MemoryTooSmall(u64),
-    /// The payload cache could hold all that one client may charge to
-    /// [`budget`](crate::PublisherOptions::budget), and nothing more of it would be read.
+    /// The payload cache leaves too little of [`budget`](crate::PublisherOptions::budget) for frames
+    /// in progress.
     #[error(
-        "the payload cache may hold {cached} bytes of received frames, and one client of the \
-         budget only {of_client}: lower cache_bytes, or give a budget of {least} bytes at least"
+        "a budget of {bytes} bytes for received frames is too small beside the payload cache: \
+         give it {least} at least, or lower cache_bytes"
     )]
     BudgetTooSmall {
-        /// What the cache holds at most.
-        cached: usize,
-        /// What one client may have received.
-        of_client: usize,
+        /// The budget.
+        bytes: usize,
         /// The least budget for this cache.
         least: usize,
     },

@@ -93,7 +93,7 @@ pub struct PublisherOptions {
     pub memory_max: Option<u64>,
     /// The budget of received frames; services of one process share one. None, the default, for its
     /// own budget: 4/3 of [`cache_bytes`](Self::cache_bytes), which holds slices of frames, and 256
-    /// MiB for frames in progress. One that the cache could use up is an error.
+    /// MiB for frames in progress. Less is an error; where publishers share one, add up their caches.
     pub budget: Option<FrameBudget>,
     /// Heartbeats of its work links. 2 s, and 10 s until one counts as hung, by default.
     pub timing: LinkTiming,
@@ -132,13 +132,12 @@ impl PublisherOptions {
 
     /// The budget of received frames: the configured one, or the default.
     pub fn frame_budget(&self) -> FrameBudget {
-        let usual = || self.cached_frame_bytes().saturating_add(FrameBudget::BYTES);
-        self.budget.clone().unwrap_or_else(|| FrameBudget::new(usual()))
+        self.budget.clone().unwrap_or_else(|| FrameBudget::new(self.frame_bytes_min()))
     }
 
-    /// The most bytes of received frames that the payload cache holds.
-    pub(crate) fn cached_frame_bytes(&self) -> usize {
-        (self.cache_bytes / 3).saturating_mul(4)
+    /// What the payload cache may hold of frames, and for frames in progress.
+    pub(crate) fn frame_bytes_min(&self) -> usize {
+        (self.cache_bytes / 3).saturating_mul(4).saturating_add(FrameBudget::BYTES)
     }
 
     /// The default limit of links that follow live values: half, and at least one.

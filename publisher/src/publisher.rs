@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use longshore_protocol::limits::FRAME_BYTES_MAX;
 use longshore_protocol::{
     Address, Epoch, LinkId, Path, PublisherId, PublisherInfo, ResolverTiming, Role, check_name,
 };
@@ -249,9 +248,9 @@ impl Publisher {
         self.health.clone()
     }
 
-    /// Serves until `stop` resolves, which is dropped then. Then it accepts no more jobs, commits and answers what it
-    /// received, closes every link, and withdraws its paths from every replica that it reaches. An
-    /// error means that the journal failed: end the process and start it again.
+    /// Serves until `stop` resolves, and drops it. Then it accepts no more jobs, commits and answers
+    /// what it received, closes every link, and withdraws its paths from every replica that it
+    /// reaches. An error means that the journal failed: end the process and start it again.
     ///
     /// Dropping the future stops the queues at once, as a crash would; everything acknowledged is
     /// durable. Links receive a goodbye, and the port is free within a second. Paths stay at the
@@ -260,7 +259,7 @@ impl Publisher {
         let stopping = CancellationToken::new();
         let mut serving = self.serve(stopping.clone());
         tokio::select! {
-            // Whenever the publisher waits, or its task has used up its budget.
+            // Polled whenever the publisher waits, or has used up the budget of its task.
             biased;
             () = stop => stopping.cancel(),
             served = &mut serving => return served,
@@ -364,10 +363,9 @@ fn check(options: &PublisherOptions) -> Result<(), OpenError> {
         return Err(OpenError::MemoryTooSmall(bytes));
     }
     if let Some(budget) = &options.budget {
-        let (cached, of_client) = (options.cached_frame_bytes(), budget.client_bytes());
-        if of_client < cached.saturating_add(FRAME_BYTES_MAX) {
-            let least = cached.saturating_add(FrameBudget::BYTES);
-            return Err(OpenError::BudgetTooSmall { cached, of_client, least });
+        let (bytes, least) = (budget.bytes(), options.frame_bytes_min());
+        if bytes < least {
+            return Err(OpenError::BudgetTooSmall { bytes, least });
         }
     }
     if options.clock_skew_max < PublisherOptions::CLOCK_SKEW_MAX_MIN {

@@ -87,7 +87,6 @@ impl Admission {
                 options.access_control.clone(),
                 options.audit.clone(),
                 info.name.clone(),
-                options.budget.clone(),
             )),
             info,
             options,
@@ -265,11 +264,7 @@ impl Admission {
             peer_frame_bytes_max: handshake.frame_bytes_max as usize,
             send_queue_bytes_max: self.options.send_queue_bytes_max,
             oldest: self.options.oldest.clone(),
-            budget: Some(LinkBudget::new(
-                self.options.budget.clone(),
-                client.share.clone(),
-                slot.role(),
-            )),
+            budget: Some(LinkBudget::new(&self.options.budget, &client.holder, slot.role())),
             peer: Peer::Client(handshake),
             client: Some(client),
         };

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use crate::audit::AuditLog;
-use crate::budget::{ClientShare, FrameBudget};
 use crate::link_end::LinkEnd;
 use crate::log_limit::LogLimit;
 use crate::queue::Shared;
@@ -78,7 +77,7 @@ pub(crate) struct LinkClient {
     pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) rights: watch::Receiver<Arc<Rights>>,
     pub(crate) rate: Arc<ClientRate>,
-    pub(crate) share: ClientShare,
+    pub(crate) holder: Holder,
     /// Under a policy: how many other links the client had when this one began.
     pub(crate) other_links: Option<usize>,
 }
@@ -93,18 +92,13 @@ pub(crate) enum NotAuthorized {
 }
 
 impl Authorization {
-    pub(crate) fn new(
-        control: AccessControl,
-        audit: AuditLog,
-        server: String,
-        budget: FrameBudget,
-    ) -> Authorization {
+    pub(crate) fn new(control: AccessControl, audit: AuditLog, server: String) -> Authorization {
         Authorization {
             history: Mutex::new(Some(control.history())),
             control,
             audit,
             server,
-            links: Mutex::new(Links { usages: Usages::new(budget), ..Links::default() }),
+            links: Mutex::default(),
             wake: Notify::new(),
             log: Mutex::new(LogLimit::new(LOG_LINES_MAX, LOG_PERIOD)),
         }
@@ -127,8 +121,8 @@ impl Authorization {
             true => links.take_silent(&holder, session),
             false => None,
         };
-        let (rate, share) = match links.usages.begin(&holder, quota, Instant::now()) {
-            Ok(begun) => begun,
+        let rate = match links.usages.begin(&holder, quota, Instant::now()) {
+            Ok(rate) => rate,
             Err(why) => {
                 // A link that has left the table is checked no more: it must not stay open.
                 drop(links);
@@ -138,7 +132,8 @@ impl Authorization {
         };
         let other_links =
             self.control.has_policy().then(|| links.usages.links(&holder).saturating_sub(1));
-        let of_link = LinkClient { identity, rights: received, rate, share, other_links };
+        let of_link =
+            LinkClient { identity, rights: received, rate, holder: holder.clone(), other_links };
         let number = links.next;
         links.next += 1;
         if let Some(end) = client.end_unix_ms() {

@@ -10,12 +10,16 @@
 //!                   and all of it
 //! ```
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use longshore_protocol::Role;
 use longshore_protocol::limits::FRAME_BYTES_MAX;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::quota::Holder;
 
 /// Each link may hold one frame of at most this many bytes without a charge: heartbeats and small
 /// requests never wait.
@@ -37,11 +41,21 @@ const fn reserved(bytes: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct FrameBudget {
     bytes: usize,
+    parts: Parts,
+    clients: Arc<Mutex<Clients>>,
+}
+
+#[derive(Clone, Debug)]
+struct Parts {
     all: Arc<Semaphore>,
     /// The unreserved part. Other roles are charged to both, so that readers and producers never
     /// keep out workers that settle and publishers that register.
     unreserved: Arc<Semaphore>,
 }
+
+/// The parts of each client: those without a link and a frame are gone.
+#[derive(Debug, Default)]
+struct Clients(HashMap<Holder, [Weak<Semaphore>; 2]>);
 
 impl FrameBudget {
     /// The default: 256 MiB.
@@ -52,7 +66,8 @@ impl FrameBudget {
     /// A budget of `bytes`, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
     pub fn new(bytes: usize) -> FrameBudget {
         let bytes = bytes.clamp(FrameBudget::BYTES_MIN, Semaphore::MAX_PERMITS);
-        FrameBudget::with(bytes, bytes - reserved(bytes))
+        let parts = Parts::new(bytes, bytes - reserved(bytes));
+        FrameBudget { bytes, parts, clients: Arc::default() }
     }
 
     /// The total bytes.
@@ -60,38 +75,35 @@ impl FrameBudget {
         self.bytes
     }
 
-    /// The most bytes that all links of one client charge, but for those of workers: all but 128
-    /// MiB, or half. The client is its identity, or its address without one.
+    /// The most bytes that all links of one client may charge, but for those of workers: all but 128
+    /// MiB; half of a budget under 256 MiB, but 20 MiB at least. A client is an identity with its
+    /// groups, or an address without one.
     pub fn client_bytes(&self) -> usize {
         (self.bytes - 2 * reserved(self.bytes)).max(FRAME_BYTES_MAX)
     }
 
-    /// The share of one client: as much is left to others as is reserved.
-    pub(crate) fn client_share(&self) -> ClientShare {
-        let bytes = self.bytes - reserved(self.bytes);
-        ClientShare(FrameBudget::with(bytes, self.client_bytes()))
-    }
-
-    fn with(bytes: usize, unreserved: usize) -> FrameBudget {
-        FrameBudget {
-            bytes,
-            all: Arc::new(Semaphore::new(bytes)),
-            unreserved: Arc::new(Semaphore::new(unreserved)),
+    /// The parts of one client, at all listeners of the budget: as much is left to others as is
+    /// reserved.
+    fn parts_of(&self, client: &Holder) -> Parts {
+        let mut clients = self.clients.lock();
+        // Doubling lets the sweep cost a constant time for each insertion.
+        if clients.0.len() == clients.0.capacity() {
+            clients.0.retain(|_, [all, _]| all.strong_count() > 0);
         }
-    }
-
-    async fn take(&self, bytes: u32, reserved: bool) -> Held {
-        // `acquire` fails only on a closed semaphore, and this one is never closed.
-        let of = async |semaphore: &Arc<Semaphore>| {
-            semaphore.clone().acquire_many_owned(bytes).await.ok()
-        };
-        let unreserved = if reserved { None } else { of(&self.unreserved).await };
-        Held { _unreserved: unreserved, _all: of(&self.all).await }
+        if let Some([all, unreserved]) = clients.0.get(client)
+            && let (Some(all), Some(unreserved)) = (all.upgrade(), unreserved.upgrade())
+        {
+            return Parts { all, unreserved };
+        }
+        let parts = Parts::new(self.bytes - reserved(self.bytes), self.client_bytes());
+        let weak = [&parts.all, &parts.unreserved].map(Arc::downgrade);
+        clients.0.insert(client.clone(), weak);
+        parts
     }
 
     /// Bytes charged now.
     pub fn charged(&self) -> usize {
-        self.bytes - self.all.available_permits()
+        self.bytes - self.parts.all.available_permits()
     }
 }
 
@@ -106,23 +118,29 @@ const _: () = {
     assert!(unreserved >= FRAME_BYTES_MAX && SMALL_FRAME_BYTES_MAX >= CHARGE_MIN);
 };
 
-/// The most that all links of one client may hold, in the same parts: its producers do not keep out
-/// its workers, and one client with partial frames does not keep out the others.
-#[derive(Clone, Debug)]
-pub(crate) struct ClientShare(FrameBudget);
+impl Parts {
+    fn new(all: usize, unreserved: usize) -> Parts {
+        let [all, unreserved] = [all, unreserved].map(|bytes| Arc::new(Semaphore::new(bytes)));
+        Parts { all, unreserved }
+    }
 
-impl ClientShare {
-    /// True while a link or a frame of the client exists.
-    pub(crate) fn is_used(&self) -> bool {
-        Arc::strong_count(&self.0.all) > 1
+    async fn take(&self, bytes: u32, reserved: bool) -> Held {
+        // `acquire` fails only on a closed semaphore, and these are never closed.
+        let of = async |semaphore: &Arc<Semaphore>| {
+            semaphore.clone().acquire_many_owned(bytes).await.ok()
+        };
+        let unreserved = if reserved { None } else { of(&self.unreserved).await };
+        Held { _unreserved: unreserved, _all: of(&self.all).await, _parts: self.clone() }
     }
 }
 
 /// One link's access to the budget.
 #[derive(Debug)]
 pub(crate) struct LinkBudget {
-    budget: FrameBudget,
-    client: ClientShare,
+    budget: Parts,
+    /// The most that all links of the client may hold: one client with partial frames does not keep
+    /// out others, and its producers do not keep out its workers.
+    client: Parts,
     /// Whether the link's role may use the reserved part.
     reserved: bool,
     /// Cloned by the uncharged small frame, while there is one.
@@ -130,9 +148,13 @@ pub(crate) struct LinkBudget {
 }
 
 impl LinkBudget {
-    pub(crate) fn new(budget: FrameBudget, client: ClientShare, role: Role) -> LinkBudget {
-        let reserved = matches!(role, Role::Worker | Role::ResolverWriter);
-        LinkBudget { budget, client, reserved, small: Arc::new(()) }
+    pub(crate) fn new(budget: &FrameBudget, client: &Holder, role: Role) -> LinkBudget {
+        LinkBudget {
+            budget: budget.parts.clone(),
+            client: budget.parts_of(client),
+            reserved: matches!(role, Role::Worker | Role::ResolverWriter),
+            small: Arc::new(()),
+        }
     }
 
     /// Waits until a frame of `length` may be held. Waiters are served in order. Cancel safe.
@@ -143,7 +165,7 @@ impl LinkBudget {
         // The protocol has no longer frames, and a longer charge might never fit.
         let bytes = length.clamp(CHARGE_MIN, FRAME_BYTES_MAX) as u32;
         // First: what waits for its own client holds nothing that others wait for.
-        let of_client = self.client.0.take(bytes, self.reserved).await;
+        let of_client = self.client.take(bytes, self.reserved).await;
         let of_all = self.budget.take(bytes, self.reserved).await;
         Charge { small: None, held: Some([of_client, of_all]) }
     }
@@ -161,6 +183,8 @@ pub(crate) struct Charge {
 struct Held {
     _unreserved: Option<OwnedSemaphorePermit>,
     _all: Option<OwnedSemaphorePermit>,
+    /// Both, so that a client's later links find them.
+    _parts: Parts,
 }
 
 impl Charge {
@@ -191,10 +215,14 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
+    fn client(number: u8) -> Holder {
+        Holder::of(None, [10, 0, 0, number].into())
+    }
+
     /// A link of many clients.
     fn link(budget: &FrameBudget, role: Role) -> LinkBudget {
-        let share = FrameBudget::with(budget.bytes(), budget.bytes());
-        LinkBudget::new(budget.clone(), ClientShare(share), role)
+        let client = Parts::new(budget.bytes(), budget.bytes());
+        LinkBudget { client, ..LinkBudget::new(budget, &self::client(0), role) }
     }
 
     /// The charge, if it is granted without waiting.
@@ -260,19 +288,19 @@ mod tests {
     #[test]
     fn one_client_leaves_room_for_others_and_for_its_workers() {
         let budget = FrameBudget::new(256 * MIB);
-        let [client, other] = [(); 2].map(|()| budget.client_share());
-        let of = |client: &ClientShare, role| LinkBudget::new(budget.clone(), client.clone(), role);
-        let producer = of(&client, Role::Producer);
+        let of = |number, role| LinkBudget::new(&budget, &client(number), role);
+        let producer = of(1, Role::Producer);
         let held = [16 * MIB; 8].map(|bytes| now(&producer, bytes).unwrap());
         // It waits in its client's line, not in that of all.
         let mut waiting = std::pin::pin!(producer.charge(10_000));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert!(now(&of(&client, Role::Tool), 10_000).is_none(), "the client has its share");
-        let results = [16 * MIB; 4].map(|bytes| now(&of(&client, Role::Worker), bytes).unwrap());
-        assert!(now(&of(&client, Role::Worker), 10_000).is_none());
+        assert!(now(&of(1, Role::Tool), 10_000).is_none(), "the client has its share");
+        let worker = of(1, Role::Worker);
+        let results = [16 * MIB; 4].map(|bytes| now(&worker, bytes).unwrap());
+        assert!(now(&worker, 10_000).is_none());
         for role in [Role::Producer, Role::Worker] {
-            let of_other = of(&other, role);
-            let others = [16 * MIB; 4].map(|bytes| now(&of_other, bytes).unwrap());
+            let other = of(2, role);
+            let others = [16 * MIB; 4].map(|bytes| now(&other, bytes).unwrap());
             assert_eq!(budget.charged(), budget.bytes());
             drop(others);
         }
@@ -281,9 +309,23 @@ mod tests {
     }
 
     #[test]
+    fn frames_count_for_their_client_after_its_links_and_at_every_listener() {
+        let budget = FrameBudget::new(256 * MIB);
+        let link = LinkBudget::new(&budget, &client(1), Role::Worker);
+        let frames = [16 * MIB; 12].map(|bytes| now(&link, bytes).unwrap());
+        drop(link);
+        (2..200).for_each(|n| drop(LinkBudget::new(&budget, &client(n), Role::Tool)));
+        assert!(budget.clients.lock().0.len() < 100);
+        let again = LinkBudget::new(&budget.clone(), &client(1), Role::Producer);
+        assert!(now(&again, 10_000).is_none());
+        drop(frames);
+        assert!(now(&again, 10_000).is_some());
+    }
+
+    #[test]
     fn a_small_budget_has_room_for_the_longest_frame_of_a_client() {
         let budget = FrameBudget::new(0);
-        let client = LinkBudget::new(budget.clone(), budget.client_share(), Role::Producer);
-        assert!(now(&client, FRAME_BYTES_MAX).is_some());
+        let link = LinkBudget::new(&budget, &client(1), Role::Producer);
+        assert!(now(&link, FRAME_BYTES_MAX).is_some());
     }
 }

@@ -16,8 +16,6 @@ use longshore_access::{Identity, LinksLimit, QUOTA_BYTES_MIN, QUOTA_MESSAGES_MIN
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::budget::{ClientShare, FrameBudget};
-
 /// A frame counts as at least this many bytes: small ones cost work, too.
 const FRAME_BYTES_COUNTED_MIN: usize = 256;
 
@@ -49,38 +47,28 @@ pub(crate) fn counted_address(address: IpAddr) -> IpAddr {
 
 /// What the clients of a listener use.
 #[derive(Debug, Default)]
-pub(crate) struct Usages {
-    clients: HashMap<Holder, Usage>,
-    budget: FrameBudget,
-}
+pub(crate) struct Usages(HashMap<Holder, Usage>);
 
 #[derive(Debug, Default)]
 struct Usage {
     links: u32,
     handshakes: Option<Rate>,
     rate: Arc<ClientRate>,
-    /// Its share of the memory for received frames.
-    share: Option<ClientShare>,
 }
 
 impl Usages {
-    pub(crate) fn new(budget: FrameBudget) -> Usages {
-        Usages { clients: HashMap::new(), budget }
-    }
-
-    /// A client has one more link: its rate and its share of the budget. An error if that is over
-    /// its quota.
+    /// A client has one more link; an error if that is over its quota.
     pub(crate) fn begin(
         &mut self,
         holder: &Holder,
         quota: Quota,
         now: Instant,
-    ) -> Result<(Arc<ClientRate>, ClientShare), OverQuota> {
+    ) -> Result<Arc<ClientRate>, OverQuota> {
         // Doubling lets the sweep cost a constant time for each insertion.
-        if self.clients.len() == self.clients.capacity() {
-            self.clients.retain(|_, usage| !usage.is_over(now));
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|_, usage| !usage.is_over(now));
         }
-        let usage = self.clients.entry(holder.clone()).or_default();
+        let usage = self.0.entry(holder.clone()).or_default();
         let handshakes = quota.handshakes.map(|limit| u64::from(limit.get()));
         Rate::set(&mut usage.handshakes, handshakes, now);
         if let (Some(rate), Some(limit)) = (&mut usage.handshakes, quota.handshakes)
@@ -95,8 +83,7 @@ impl Usages {
         }
         usage.links += 1;
         usage.rate.set(quota, now);
-        let share = usage.share.get_or_insert_with(|| self.budget.client_share());
-        Ok((usage.rate.clone(), share.clone()))
+        Ok(usage.rate.clone())
     }
 
     /// True if a client may have no further link.
@@ -106,19 +93,19 @@ impl Usages {
 
     /// The links of a client.
     pub(crate) fn links(&self, holder: &Holder) -> usize {
-        self.clients.get(holder).map_or(0, |usage| usage.links as usize)
+        self.0.get(holder).map_or(0, |usage| usage.links as usize)
     }
 
     /// A link has ended. What its client has read too much remains counted.
     pub(crate) fn end(&mut self, holder: &Holder) {
-        if let Some(usage) = self.clients.get_mut(holder) {
+        if let Some(usage) = self.0.get_mut(holder) {
             usage.links = usage.links.saturating_sub(1);
         }
     }
 
     /// The policy has changed.
     pub(crate) fn set_all(&self, quota: impl Fn(&Holder) -> Quota, now: Instant) {
-        for (holder, usage) in &self.clients {
+        for (holder, usage) in &self.0 {
             usage.rate.set(quota(holder), now);
         }
     }
@@ -128,7 +115,6 @@ impl Usage {
     /// True if nothing of it has to be remembered.
     fn is_over(&self, now: Instant) -> bool {
         self.links == 0
-            && self.share.as_ref().is_none_or(|share| !share.is_used())
             && self.handshakes.as_ref().is_none_or(|rate| rate.even_at <= now)
             && self.rate.due(now) <= now
     }
@@ -351,12 +337,9 @@ impl Rate {
 mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
-    use futures_util::FutureExt as _;
-    use longshore_protocol::Role;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::budget::LinkBudget;
 
     #[test]
     fn one_second_comes_at_once_and_the_rest_at_the_rate() {
@@ -454,8 +437,7 @@ mod tests {
     #[test]
     fn each_client_has_its_own_links_and_leaves_nothing_behind() {
         let now = Instant::now();
-        let budget = FrameBudget::new(FrameBudget::BYTES_MIN);
-        let mut usages = Usages::new(budget.clone());
+        let mut usages = Usages::default();
         let quota = Quota { links: NonZeroU32::new(2), ..Quota::default() };
         let holder =
             |name: &str| Holder::of(Some(&Arc::new(name.parse().unwrap())), [127, 0, 0, 1].into());
@@ -475,18 +457,8 @@ mod tests {
         }
         // Who reads too much and reconnects is still over the rate, as is who connects too often.
         let bytes = Quota { bytes: NonZeroU64::new(16_384), ..Quota::default() };
-        LinkRate::new(usages.begin(&holder("cn:b"), bytes, now).unwrap().0).read(1 << 20);
+        LinkRate::new(usages.begin(&holder("cn:b"), bytes, now).unwrap()).read(1 << 20);
         usages.end(&holder("cn:b"));
-        // And whose frames are still in use has no more of the memory for them.
-        let held_by = |share: &ClientShare| {
-            LinkBudget::new(budget.clone(), share.clone(), Role::Tool)
-                .charge(4 << 20)
-                .now_or_never()
-        };
-        let (_, share) = usages.begin(&holder("cn:d"), quota, now).unwrap();
-        let _held = [(); 5].map(|()| held_by(&share).unwrap());
-        drop(share);
-        usages.end(&holder("cn:d"));
         let handshakes = Quota { handshakes: NonZeroU32::new(1), ..Quota::default() };
         usages.begin(&holder("cn:c"), handshakes, now).unwrap();
         usages.end(&holder("cn:c"));
@@ -497,11 +469,9 @@ mod tests {
         }
         let over = usages.begin(&holder("cn:c"), handshakes, now).unwrap_err();
         assert_eq!(over, OverQuota::Handshakes(1));
-        let mut link = LinkRate::new(usages.begin(&holder("cn:b"), bytes, now).unwrap().0);
+        let mut link = LinkRate::new(usages.begin(&holder("cn:b"), bytes, now).unwrap());
         assert!(link.is_over());
-        assert!(usages.clients.len() < 100);
-        assert!(held_by(&usages.begin(&holder("cn:d"), quota, now).unwrap().1).is_none());
-        assert!(held_by(&usages.begin(&holder("cn:e"), quota, now).unwrap().1).is_some());
+        assert!(usages.0.len() < 100);
         // Without a quota it is read again.
         usages.set_all(|_| Quota::default(), now);
         assert!(!link.is_over());
@@ -519,7 +489,7 @@ mod tests {
         assert_eq!(holder(&["x"]), holder(&["x"]));
         let mut usages = Usages::default();
         let limited = Quota { bytes: NonZeroU64::new(16_384), ..Quota::default() };
-        let (rate, _) = usages.begin(&holder(&["slow"]), limited, now).unwrap();
+        let rate = usages.begin(&holder(&["slow"]), limited, now).unwrap();
         LinkRate::new(rate.clone()).read(1 << 20);
         usages.begin(&holder(&["fast"]), Quota::default(), now).unwrap();
         assert!(LinkRate::new(rate).is_over());

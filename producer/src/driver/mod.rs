@@ -3,7 +3,6 @@
 //! socket without a hop between tasks.
 
 mod links;
-mod room;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +23,6 @@ use crate::core::{
     Action, Core, LinkNumber, NoRoute, PushError, Pushed, RouteLookup, StreamId, StreamLimits, Time,
 };
 use crate::directory::Directory;
-use crate::driver::room::Room;
 use crate::options::ProducerBuilder;
 use crate::outcome::{BatchReceipt, EnqueueError};
 use crate::receipt_queue::ReceiptQueue;
@@ -59,7 +57,8 @@ impl BatchCompletion {
 #[derive(Clone)]
 pub(crate) struct StreamHandle {
     pub(crate) id: StreamId,
-    room: Arc<Room>,
+    /// Notified when jobs of the stream have finished.
+    pub(crate) room: Arc<Notify>,
     /// The receipts of a pipeline; other callers wait for their [`BatchCompletion`].
     receipts: Option<Arc<ReceiptQueue>>,
 }
@@ -157,7 +156,7 @@ impl Driver {
         receipts: Option<Arc<ReceiptQueue>>,
     ) -> StreamHandle {
         self.step(|state, _| {
-            let room = Arc::new(Room::default());
+            let room = Arc::new(Notify::new());
             let stream = StreamHandle { id: state.core.open_stream(limits), room, receipts };
             state.streams.insert(stream.id, stream.clone());
             stream
@@ -191,9 +190,6 @@ impl Driver {
         want_tag: bool,
     ) -> Result<Pushed<Arc<BatchCompletion>>, PushError> {
         check_name(&self.options.name).map_err(|error| PushError::Never(error.into()))?;
-        if stream.room.has_line() {
-            return Err(PushError::Full);
-        }
         let mut state = self.state.lock();
         let pushed = state.core.push(self.started.elapsed(), stream.id, index, job, want_tag);
         // Most jobs only join an open batch. The next deadline is found in all open batches of all
@@ -245,18 +241,14 @@ impl Driver {
     ) -> Result<R, EnqueueError> {
         let deadline = self.started + since + self.options.answer_timeout;
         let (mut why, mut is_away): (Arc<str>, bool) = ("".into(), false);
-        let (mut waits, mut place) = (None, None);
+        let mut waits = None;
         loop {
-            let (room, routes) = (stream.room.freed(), self.routes_changed.notified());
+            let (room, routes) = (stream.room.notified(), self.routes_changed.notified());
             tokio::pin!(room, routes);
             // Enabled before the attempt, so that a later change is not missed.
             room.as_mut().enable();
             routes.as_mut().enable();
-            let pushed = match &place {
-                None if stream.room.has_line() => Err(PushError::Full),
-                _ => self.step(&mut push),
-            };
-            let routed = match pushed {
+            let routed = match self.step(&mut push) {
                 Ok(done) => return Ok(done),
                 Err(PushError::Never(error)) => return Err(error),
                 Err(PushError::Full) => None,
@@ -278,21 +270,10 @@ impl Driver {
                 })),
             };
             waits.get_or_insert_with(|| WaitingCall::begin(self));
-            if routed.is_some() {
-                // It holds up nobody who needs no more than room.
-                place = None;
-            }
             let in_time = match routed {
                 None => {
                     (why, is_away) = ("the in-flight limit is reached".into(), false);
-                    match &place {
-                        Some(_) => tokio::time::timeout_at(deadline, room).await.is_ok(),
-                        None => {
-                            let standing = stream.room.stand_in_line();
-                            place = tokio::time::timeout_at(deadline, standing).await.ok();
-                            place.is_some()
-                        }
-                    }
+                    tokio::time::timeout_at(deadline, room).await.is_ok()
                 }
                 Some((RouteLookup::Known, _)) => true,
                 Some((RouteLookup::NoRoute(no), Some(path))) => return Err(no_route(path, no)),
@@ -345,7 +326,7 @@ impl Driver {
                         None => tag.complete(receipt),
                     }
                     if let Some(stream) = stream {
-                        stream.room.notify_freed();
+                        stream.room.notify_waiters();
                     }
                     self.batch_ended.notify_waiters();
                 }
