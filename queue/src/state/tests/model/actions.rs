@@ -12,7 +12,7 @@ use longshore_protocol::{
 use super::dispatch::permits;
 use super::jobs::{Job, Phase};
 use super::naive::{Expected, Model};
-use crate::outcome::DeadGroupView;
+use crate::outcome::{DeadGroupView, Reply};
 
 impl Model {
     pub(super) fn act(
@@ -108,10 +108,20 @@ impl Model {
             action == Action::Revive && self.rival(job).is_some()
         };
         required.retain(|id| !is_refused(id));
-        let more = done == most && !required.is_empty();
-        assert!(more || required.is_empty(), "{action:?} left out {required:?} of {filter:?}");
         let refused = candidates.iter().filter(|id| is_refused(id)).count() as u64;
-        ActionReport { done, refused, more, ..ActionReport::default() }
+        let reported = to.actual.replies.iter().find_map(|(_, reply)| match reply {
+            Reply::Acted { report, .. } => Some(report),
+            _ => None,
+        });
+        // A full step may leave out only jobs that would be refused, of which it does not know yet:
+        // one of its own jobs has taken their unique key.
+        if let Some(reported) = reported.filter(|reported| reported.more) {
+            assert!(!candidates.is_empty() && done + reported.refused >= most, "{reported:?}");
+            assert!(reported.refused <= refused, "{refused}: {reported:?}");
+            return ActionReport { done, ..reported.clone() };
+        }
+        assert!(required.is_empty(), "{action:?} left out {required:?} of {filter:?}");
+        ActionReport { done, refused, ..ActionReport::default() }
     }
 
     /// The jobs that the filter matches and the action applies to, in queues that the tool may use.
