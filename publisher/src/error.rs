@@ -111,8 +111,8 @@ pub enum OpenError {
         min = crate::PublisherOptions::MEMORY_MAX_MIN
     )]
     MemoryTooSmall(u64),
-    /// The payload cache leaves too little of [`budget`](crate::PublisherOptions::budget) for frames
-    /// in progress.
+    /// The payload cache leaves too little of [`budget`](crate::PublisherOptions::budget) for
+    /// frames in progress.
     #[error(
         "a budget of {bytes} bytes for received frames is too small beside the payload cache: \
          give it {least} at least, or lower cache_bytes"

@@ -93,7 +93,7 @@ pub struct PublisherOptions {
     pub memory_max: Option<u64>,
     /// The budget of received frames; services of one process share one. None, the default, for its
     /// own budget: 4/3 of [`cache_bytes`](Self::cache_bytes), which holds slices of frames, and 256
-    /// MiB for frames in progress. Less is an error; where publishers share one, add up their caches.
+    /// MiB for frames in progress. Less is an error. If publishers share one, add up their caches.
     pub budget: Option<FrameBudget>,
     /// Heartbeats of its work links. 2 s, and 10 s until one counts as hung, by default.
     pub timing: LinkTiming,

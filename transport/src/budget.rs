@@ -75,9 +75,9 @@ impl FrameBudget {
         self.bytes
     }
 
-    /// The most bytes that all links of one client may charge, but for those of workers: all but 128
-    /// MiB; half of a budget under 256 MiB, but 20 MiB at least. A client is an identity with its
-    /// groups, or an address without one.
+    /// The most bytes that all links of one client may charge, but for those of workers: all but
+    /// 128 MiB; half of a budget under 256 MiB, but 20 MiB at least. A client is an identity with
+    /// its groups, or an address without one.
     pub fn client_bytes(&self) -> usize {
         (self.bytes - 2 * reserved(self.bytes)).max(FRAME_BYTES_MAX)
     }

@@ -14,8 +14,8 @@ type Outcome = Result<Completion, JobFailure>;
 
 /// Runs a handler with its layers, one attempt at a time.
 ///
-/// It hides the handler's type from the worker. So rustc compiles the worker once, with the settings
-/// of this crate, and not again in each program for each handler.
+/// It hides the handler's type from the worker. So rustc compiles the worker once, with the
+/// settings of this crate, and not again in each program for each handler.
 pub(crate) trait Attempts: Send {
     /// The same handler, for another task.
     fn for_another_task(&self) -> Box<dyn Attempts>;
@@ -29,8 +29,8 @@ pub(crate) trait Attempts: Send {
         context: &mut Context<'_>,
     ) -> Poll<Outcome>;
 
-    /// Drops an attempt that has not ended, and the clone of the handler that ran it. An error means
-    /// that the attempt panicked when it was dropped.
+    /// Drops an attempt that has not ended, and the clone of the handler that ran it. An error
+    /// means that the attempt panicked when it was dropped.
     fn discard(&mut self) -> Result<(), Panicked>;
 }
 
@@ -38,9 +38,9 @@ pub(crate) trait Attempts: Send {
 pub(crate) struct ServiceAttempts<S> {
     /// Keeps its allocation from one attempt to the next. Dropped before the handler.
     attempt: ReusableBoxFuture<'static, Outcome>,
-    /// This task's own clone of the handler, made on first use. After a panic, a failed `poll_ready`
-    /// and a [`discard`](Attempts::discard) the next attempt gets a fresh one. Not within the
-    /// attempt: if both panicked when they are discarded, the process would end.
+    /// This task's own clone of the handler, made on first use. After a panic, a failed
+    /// `poll_ready` and a [`discard`](Attempts::discard) the next attempt gets a fresh one. Not
+    /// within the attempt: if both panicked when they are discarded, the process would end.
     service: Option<S>,
     template: S,
 }
