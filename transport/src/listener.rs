@@ -3,13 +3,12 @@
 //! if each handshake were its own task, thousands arriving at once would put hundreds of tasks
 //! before every message of an established link.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -40,8 +39,6 @@ const ACCEPT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How long the listener works for diallers before it yields to other ready tasks.
 const SLICE: Duration = Duration::from_micros(200);
-/// What one poll of a handshake takes of the budget of the task, which has 128 units.
-const POLL_UNITS: u32 = 64;
 
 /// Why binding failed. [`InUse`](BindError::InUse) may pass; the others are wrong addresses or a
 /// misconfigured system.
@@ -299,9 +296,7 @@ async fn accept_all(sockets: Sockets, admission: Arc<Admission>, reserve: Reserv
     let mut slice = Instant::now();
     loop {
         tokio::select! {
-            met = accepting.next() => {
-                under_way.extend(met.map(|rest| in_slices(unless_it_panics(rest))));
-            }
+            met = accepting.next() => under_way.extend(met.map(unless_it_panics)),
             Some(()) = under_way.next() => {}
         }
         if slice.elapsed() >= SLICE {
@@ -309,20 +304,6 @@ async fn accept_all(sockets: Sockets, admission: Arc<Admission>, reserve: Reserv
             slice = Instant::now();
         }
     }
-}
-
-/// Has two polls of handshakes use up the budget of the task, after which it yields. Each may
-/// compute a signature and verify some, and the budget is for 128 reads: with as many handshakes the
-/// task would keep a thread for tens of milliseconds, whatever its slice.
-async fn in_slices(handshake: impl Future<Output = ()>) {
-    let mut handshake = pin!(handshake);
-    poll_fn(|cx| {
-        for _ in 0..POLL_UNITS {
-            ready!(pin!(tokio::task::coop::consume_budget()).poll(cx));
-        }
-        handshake.as_mut().poll(cx)
-    })
-    .await
 }
 
 /// A panic in one handshake affects no other.
@@ -441,31 +422,4 @@ fn is_of_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-
-    #[tokio::test(flavor = "current_thread")]
-    async fn other_tasks_run_between_handshakes() {
-        let polls = Arc::new(AtomicU32::new(0));
-        let handshake = |_| {
-            let polls = polls.clone();
-            in_slices(async move {
-                polls.fetch_add(1, Ordering::Relaxed);
-            })
-        };
-        let mut handshakes: FuturesUnordered<_> = (0..100).map(handshake).collect();
-        let all = tokio::spawn(async move { while handshakes.next().await.is_some() {} });
-        while !all.is_finished() {
-            let before = polls.load(Ordering::Relaxed);
-            yield_now().await;
-            let polled = polls.load(Ordering::Relaxed) - before;
-            assert!(polled <= 2, "{polled} handshakes at once");
-        }
-        assert_eq!(polls.load(Ordering::Relaxed), 100);
-    }
 }
