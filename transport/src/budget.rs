@@ -41,21 +41,18 @@ const fn reserved(bytes: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct FrameBudget {
     bytes: usize,
-    parts: Parts,
-    clients: Arc<Mutex<Clients>>,
+    parts: Arc<Parts>,
+    /// The parts of each client: those without a link and a frame are gone.
+    clients: Arc<Mutex<HashMap<Holder, Weak<Parts>>>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Parts {
     all: Arc<Semaphore>,
     /// The unreserved part. Other roles are charged to both, so that readers and producers never
     /// keep out workers that settle and publishers that register.
     unreserved: Arc<Semaphore>,
 }
-
-/// The parts of each client: those without a link and a frame are gone.
-#[derive(Debug, Default)]
-struct Clients(HashMap<Holder, [Weak<Semaphore>; 2]>);
 
 impl FrameBudget {
     /// The default: 256 MiB.
@@ -66,7 +63,7 @@ impl FrameBudget {
     /// A budget of `bytes`, at least [`BYTES_MIN`](FrameBudget::BYTES_MIN).
     pub fn new(bytes: usize) -> FrameBudget {
         let bytes = bytes.clamp(FrameBudget::BYTES_MIN, Semaphore::MAX_PERMITS);
-        let parts = Parts::new(bytes, bytes - reserved(bytes));
+        let parts = Arc::new(Parts::new(bytes, bytes - reserved(bytes)));
         FrameBudget { bytes, parts, clients: Arc::default() }
     }
 
@@ -78,26 +75,24 @@ impl FrameBudget {
     /// The most bytes that all links of one client may charge, but for those of workers: all but
     /// 128 MiB; half of a budget under 256 MiB, but 20 MiB at least. A client is an identity with
     /// its groups, or an address without one.
-    pub fn client_bytes(&self) -> usize {
+    fn client_bytes(&self) -> usize {
         (self.bytes - 2 * reserved(self.bytes)).max(FRAME_BYTES_MAX)
     }
 
     /// The parts of one client, at all listeners of the budget: as much is left to others as is
     /// reserved.
-    fn parts_of(&self, client: &Holder) -> Parts {
+    fn parts_of(&self, client: &Holder) -> Arc<Parts> {
         let mut clients = self.clients.lock();
         // Doubling lets the sweep cost a constant time for each insertion.
-        if clients.0.len() == clients.0.capacity() {
-            clients.0.retain(|_, [all, _]| all.strong_count() > 0);
+        if clients.len() == clients.capacity() {
+            clients.retain(|_, parts| parts.strong_count() > 0);
         }
-        if let Some([all, unreserved]) = clients.0.get(client)
-            && let (Some(all), Some(unreserved)) = (all.upgrade(), unreserved.upgrade())
-        {
-            return Parts { all, unreserved };
+        if let Some(parts) = clients.get(client).and_then(Weak::upgrade) {
+            return parts;
         }
-        let parts = Parts::new(self.bytes - reserved(self.bytes), self.client_bytes());
-        let weak = [&parts.all, &parts.unreserved].map(Arc::downgrade);
-        clients.0.insert(client.clone(), weak);
+        let all = self.bytes - reserved(self.bytes);
+        let parts = Arc::new(Parts::new(all, self.client_bytes()));
+        clients.insert(client.clone(), Arc::downgrade(&parts));
         parts
     }
 
@@ -124,7 +119,7 @@ impl Parts {
         Parts { all, unreserved }
     }
 
-    async fn take(&self, bytes: u32, reserved: bool) -> Held {
+    async fn take(self: &Arc<Self>, bytes: u32, reserved: bool) -> Held {
         // `acquire` fails only on a closed semaphore, and these are never closed.
         let of = async |semaphore: &Arc<Semaphore>| {
             semaphore.clone().acquire_many_owned(bytes).await.ok()
@@ -137,10 +132,10 @@ impl Parts {
 /// One link's access to the budget.
 #[derive(Debug)]
 pub(crate) struct LinkBudget {
-    budget: Parts,
+    budget: Arc<Parts>,
     /// The most that all links of the client may hold: one client with partial frames does not keep
     /// out others, and its producers do not keep out its workers.
-    client: Parts,
+    client: Arc<Parts>,
     /// Whether the link's role may use the reserved part.
     reserved: bool,
     /// Cloned by the uncharged small frame, while there is one.
@@ -183,8 +178,8 @@ pub(crate) struct Charge {
 struct Held {
     _unreserved: Option<OwnedSemaphorePermit>,
     _all: Option<OwnedSemaphorePermit>,
-    /// Both, so that a client's later links find them.
-    _parts: Parts,
+    /// So that a client's later links find them.
+    _parts: Arc<Parts>,
 }
 
 impl Charge {
@@ -221,7 +216,7 @@ mod tests {
 
     /// A link of many clients.
     fn link(budget: &FrameBudget, role: Role) -> LinkBudget {
-        let client = Parts::new(budget.bytes(), budget.bytes());
+        let client = Arc::new(Parts::new(budget.bytes(), budget.bytes()));
         LinkBudget { client, ..LinkBudget::new(budget, &self::client(0), role) }
     }
 
@@ -315,7 +310,7 @@ mod tests {
         let frames = [16 * MIB; 12].map(|bytes| now(&link, bytes).unwrap());
         drop(link);
         (2..200).for_each(|n| drop(LinkBudget::new(&budget, &client(n), Role::Tool)));
-        assert!(budget.clients.lock().0.len() < 100);
+        assert!(budget.clients.lock().len() < 100);
         let again = LinkBudget::new(&budget.clone(), &client(1), Role::Producer);
         assert!(now(&again, 10_000).is_none());
         drop(frames);

@@ -48,8 +48,8 @@ impl CheckSchedule {
     }
 }
 
-/// The indices of the paths that were not found, as many as one request may have. None if the answer
-/// is incomplete: then all replicas were asked.
+/// The indices of the paths that were not found, as many as one request may have. None if the
+/// answer is incomplete: then all replicas were asked.
 pub(super) fn missing(paths: &[Path], resolution: &Resolution) -> Vec<usize> {
     let not_found = |&index: &usize| resolution.answers[index] == PathAnswer::NotFound;
     let mut bytes = 0;
@@ -61,8 +61,8 @@ pub(super) fn missing(paths: &[Path], resolution: &Resolution) -> Vec<usize> {
     all.filter(not_found).take(RESOLVER_BATCH_PATHS_MAX).take_while(fits).collect()
 }
 
-/// Merges another replica's answers to the missing paths, unless that replica is warming: it may not
-/// know all publishers of a path. True if it knows one of the paths.
+/// Merges another replica's answers to the missing paths, unless that replica is warming: it may
+/// not know all publishers of a path. True if it knows one of the paths.
 pub(super) fn merge(resolution: &mut Resolution, missing: &[usize], other: Resolution) -> bool {
     let mut found = false;
     if !other.complete || other.answers.len() != missing.len() {

@@ -270,8 +270,8 @@ impl ReadClient {
         self.handle.recent.roll(pattern, ask()).await
     }
 
-    /// Asks all replicas at once, for at most `wait`. Once `enough` have answered, the others have a
-    /// quarter of a second. Returns the answers, and why the others gave none.
+    /// Asks all replicas at once, for at most `wait`. Once `enough` have answered, the others have
+    /// a quarter of a second. Returns the answers, and why the others gave none.
     async fn ask_replicas<T: Send + 'static, F>(
         &self,
         enough: usize,

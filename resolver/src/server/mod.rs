@@ -282,6 +282,7 @@ impl ResolverServer {
         let stopping = CancellationToken::new();
         let mut serving = self.serve(stopping.clone());
         tokio::select! {
+            // Polled whenever the replica waits, or has used up the budget of its task.
             biased;
             () = shutdown => stopping.cancel(),
             served = &mut serving => return served,
