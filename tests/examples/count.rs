@@ -1,4 +1,6 @@
-//! A fixed amount of work on one thread, for `cargo xtask count`: `count WORKLOAD NUMBER`.
+//! A fixed amount of work on one thread, for `cargo xtask count`: `count WORKLOAD WARM_UP NUMBER`.
+//!
+//! What is counted begins and ends with a call of [`mark`].
 
 use std::ops::Range;
 use std::time::Duration;
@@ -33,63 +35,86 @@ const VALUES: u64 = 100;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [workload, number] = &arguments[..] else { anyhow::bail!("count WORKLOAD NUMBER") };
-    let number: u64 = number.parse()?;
+    let [workload, warm_up, number] = &arguments[..] else {
+        anyhow::bail!("count WORKLOAD WARM_UP NUMBER")
+    };
+    let numbers = [warm_up.parse()?, number.parse()?];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match workload.as_str() {
-        "jobs" => runtime.block_on(jobs(number, 0)),
-        "keyed_jobs" => runtime.block_on(jobs(number, KEYS)),
-        "one_kind" => runtime.block_on(kinds(number, worker_of_one)),
-        "twenty_kinds" => runtime.block_on(kinds(number, worker_of_all)),
-        "values" => runtime.block_on(values(number)),
-        "registrations" => runtime.block_on(registrations(number)),
-        "resolutions" => runtime.block_on(resolutions(number)),
+        "jobs" => runtime.block_on(jobs(numbers, 0)),
+        "keyed_jobs" => runtime.block_on(jobs(numbers, KEYS)),
+        "one_kind" => runtime.block_on(kinds(numbers, worker_of_one)),
+        "twenty_kinds" => runtime.block_on(kinds(numbers, worker_of_all)),
+        "values" => runtime.block_on(values(numbers)),
+        "registrations" => runtime.block_on(registrations(numbers)),
+        "resolutions" => runtime.block_on(resolutions(numbers)),
         other => anyhow::bail!("no workload '{other}'"),
     }
 }
 
+/// Does the work first for the warm-up, then for what is counted.
+async fn counted(
+    [warm_up, number]: [u64; 2],
+    mut work: impl AsyncFnMut(u64) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    work(warm_up).await?;
+    mark();
+    work(number).await?;
+    mark();
+    Ok(())
+}
+
+/// Callgrind begins a new part here, and so does the list of system calls, by this line.
+#[inline(never)]
+fn mark() {
+    eprintln!("MARK");
+}
+
 /// Completes jobs of one queue with a worker that has one handler for all. With `keys`, they have
 /// order and limit keys in turn.
-async fn jobs(number: u64, keys: u64) -> anyhow::Result<()> {
-    let (_folder, system) = system_with_jobs(number, &["/jobs/count"], keys).await?;
-    let worker = system.worker().durable_subscribe("/jobs/count");
+async fn jobs(numbers: [u64; 2], keys: u64) -> anyhow::Result<()> {
+    let (_folder, system) = system(keys).await?;
     // Jobs with keys are not prefetched: as many handlers hold them.
     let (concurrency, prefetch) = match keys {
         0 => (CONCURRENCY, PREFETCH),
         _ => (CONCURRENCY + PREFETCH, 0),
     };
-    let worker = worker.concurrency(concurrency).prefetch(prefetch);
-    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
-    let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
-    complete(number, system, tokio::spawn(run), handle, stats).await
+    counted(numbers, async |number| {
+        enqueue(&system, number, &["/jobs/count"], keys).await?;
+        let worker = system.worker().durable_subscribe("/jobs/count");
+        let worker = worker.concurrency(concurrency).prefetch(prefetch);
+        let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+        let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
+        complete(number, tokio::spawn(run), handle, stats).await
+    })
+    .await?;
+    Ok(system.stop().await?)
 }
 
 /// Completes jobs of twenty queues in turn with one worker.
 async fn kinds(
-    number: u64,
+    numbers: [u64; 2],
     worker: fn(Worker, Completed) -> Subscription<Identity, Kinds<Completed>>,
 ) -> anyhow::Result<()> {
-    let (_folder, system) = system_with_jobs(number, &QUEUES, 0).await?;
-    let worker = worker(system.worker(), Completed::default());
-    let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
-    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
-    complete(number, system, tokio::spawn(worker.run()), handle, stats).await
+    let (_folder, system) = system(0).await?;
+    counted(numbers, async |number| {
+        enqueue(&system, number, &QUEUES, 0).await?;
+        let worker = worker(system.worker(), Completed::default());
+        let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
+        let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+        complete(number, tokio::spawn(worker.run()), handle, stats).await
+    })
+    .await?;
+    Ok(system.stop().await?)
 }
 
-/// A system with these jobs, enqueued in batches, in turn into each of these queues. Their payloads
-/// are the number of the queue.
-async fn system_with_jobs(
-    number: u64,
-    paths: &[&str],
-    keys: u64,
-) -> anyhow::Result<(TempDir, System)> {
+/// A system, with a limit for each key if jobs have any.
+async fn system(keys: u64) -> anyhow::Result<(TempDir, System)> {
     let folder = tempfile::tempdir()?;
     let mut options = SystemOptions::new(folder.path());
     // Without syncs: their number depends on the speed of the disk.
     options.publisher.durability = Durability::None;
     let system = System::start_with(options).await?;
-    let paths: Vec<Path> = paths.iter().map(|path| Path::new(path)).collect::<Result<_, _>>()?;
-    let producer = system.producer();
     if keys > 0 {
         let limit = JobLimit {
             name: "count".to_owned(),
@@ -100,6 +125,14 @@ async fn system_with_jobs(
         };
         system.queues().set_limit(limit).await?;
     }
+    Ok((folder, system))
+}
+
+/// Enqueues jobs in batches, in turn into each of these queues. Their payloads are the number of
+/// the queue.
+async fn enqueue(system: &System, number: u64, paths: &[&str], keys: u64) -> anyhow::Result<()> {
+    let paths: Vec<Path> = paths.iter().map(|path| Path::new(path)).collect::<Result<_, _>>()?;
+    let producer = system.producer();
     for batch in 0..number / BATCH {
         let paths = (0u8..).zip(&paths).cycle().zip(batch * BATCH..(batch + 1) * BATCH);
         let jobs = paths.map(|((queue, path), job)| {
@@ -116,13 +149,12 @@ async fn system_with_jobs(
             receipt.outcome?;
         }
     }
-    Ok((folder, system))
+    Ok(())
 }
 
-/// Waits until the worker has completed all jobs, and stops everything.
+/// Waits until the worker has completed all jobs, and stops it.
 async fn complete(
     number: u64,
-    system: System,
     working: JoinHandle<Result<WorkerReport, RunError>>,
     handle: ShutdownHandle,
     stats: StatsWatch,
@@ -132,12 +164,11 @@ async fn complete(
     }
     handle.drain();
     working.await??;
-    system.stop().await?;
     Ok(())
 }
 
 /// Updates all values repeatedly; each round is received before the next begins.
-async fn values(number: u64) -> anyhow::Result<()> {
+async fn values(numbers: [u64; 2]) -> anyhow::Result<()> {
     let resolver = RunningReplica::local().await?;
     let publisher = ValuePublisher::connect(resolver.cluster()).await?;
     let paths = (0..VALUES).map(|n| Path::new(&format!("/values/{n}")));
@@ -153,13 +184,17 @@ async fn values(number: u64) -> anyhow::Result<()> {
     let subscriptions = subscriber.durable_subscribe_all(paths, &options);
     receive(&mut updates).await;
     let mut batch = values.batch();
-    for round in 0..number / VALUES {
-        for value in &published {
-            batch.update(value, Value::Bytes(vec![round as u8; BYTES].into()))?;
+    counted(numbers, async |number| {
+        for round in 0..number / VALUES {
+            for value in &published {
+                batch.update(value, Value::Bytes(vec![round as u8; BYTES].into()))?;
+            }
+            batch.commit();
+            receive(&mut updates).await;
         }
-        batch.commit();
-        receive(&mut updates).await;
-    }
+        Ok(())
+    })
+    .await?;
     drop(subscriptions);
     publisher.stop().await;
     resolver.stop().await?;
@@ -175,25 +210,35 @@ async fn receive(updates: &mut Updates) {
 }
 
 /// Registers new paths at a replica, a batch at a time.
-async fn registrations(number: u64) -> anyhow::Result<()> {
+async fn registrations(numbers: [u64; 2]) -> anyhow::Result<()> {
     let (replica, writer) = directory().await?;
-    for batch in 0..number / BATCH {
-        register(&writer, batch * BATCH..(batch + 1) * BATCH).await?;
-    }
+    let mut next = 0;
+    counted(numbers, async |number| {
+        for _ in 0..number / BATCH {
+            register(&writer, next..next + BATCH).await?;
+            next += BATCH;
+        }
+        Ok(())
+    })
+    .await?;
     replica.stop().await?;
     Ok(())
 }
 
 /// Resolves the same paths repeatedly, a batch at a time.
-async fn resolutions(number: u64) -> anyhow::Result<()> {
+async fn resolutions(numbers: [u64; 2]) -> anyhow::Result<()> {
     let (replica, writer) = directory().await?;
     let registered = register(&writer, 0..RESOLVED).await?;
     let reader = ReadClient::connect(replica.cluster());
-    for _ in 0..number / RESOLVED {
-        let answers = reader.resolve(registered.clone()).await?.answers;
-        let found = |answer: &PathAnswer| matches!(answer, PathAnswer::Publishers { .. });
-        anyhow::ensure!(answers.iter().all(found), "a registered path was not found");
-    }
+    counted(numbers, async |number| {
+        for _ in 0..number / RESOLVED {
+            let answers = reader.resolve(registered.clone()).await?.answers;
+            let found = |answer: &PathAnswer| matches!(answer, PathAnswer::Publishers { .. });
+            anyhow::ensure!(answers.iter().all(found), "a registered path was not found");
+        }
+        Ok(())
+    })
+    .await?;
     replica.stop().await?;
     Ok(())
 }

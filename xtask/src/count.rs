@@ -3,10 +3,10 @@
 //! Valgrind counts them, so the speed and load of the machine hardly matter: two runs differ by
 //! about a percent. Which messages one read finds depends on the scheduler, though, so a workload
 //! that is off is counted twice more, and the medians are compared. Each workload of
-//! `tests/examples/count.rs` runs at two sizes; the difference excludes the cost of starting.
+//! `tests/examples/count.rs` marks what is counted, without its start, warm-up and end.
 //! `tests/count.toml` contains the expected costs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,10 +21,14 @@ use crate::test::target;
 
 const WORKLOADS: [&str; 7] =
     ["jobs", "keyed_jobs", "one_kind", "twenty_kinds", "values", "registrations", "resolutions"];
-/// Both sizes are multiples of the workloads' batch sizes.
-const SIZES: [u64; 2] = [5_000, 15_000];
+/// Jobs, values or paths to warm up with, and to count: multiples of the workloads' batch sizes.
+const NUMBERS: [u64; 2] = [2_000, 10_000];
 /// Of cheap operations more are counted: a timer more in a whole run was 3 % of 10,000.
-const CHEAP_SIZES: [u64; 2] = [6_400, 64_000];
+const CHEAP_NUMBERS: [u64; 2] = [6_400, 57_600];
+/// Runs at a time. Valgrind uses one core.
+const RUNS_AT_ONCE: usize = 2;
+/// The functions that allocate, in libc.
+const ALLOCATING: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
 /// How far a cost may be from the expected one.
 const TOLERANCE: f64 = 0.03;
 /// How many times the instructions of a job whose worker has one kind for all queues a job may take
@@ -69,24 +73,19 @@ pub(crate) fn count(bless: bool) -> anyhow::Result<bool> {
     let expected: Expected = toml::from_str(&text)?;
     let counted_with = counted_with()?;
     let comparable = expected.counted_with == counted_with;
-    let mut workload = BTreeMap::new();
-    for name in WORKLOADS {
-        let known = expected.workload.get(name);
-        let is_near = |cost: Cost| !comparable || known.is_some_and(|known| cost.is_near(*known));
-        let first = cost(&program, name)?;
-        let counted = if is_near(first) && !bless {
-            first
-        } else {
-            median([first, cost(&program, name)?, cost(&program, name)?])
-        };
-        workload.insert(name.to_owned(), counted);
-    }
+    let first = costs(&program, &WORKLOADS)?;
+    let is_off = |(name, cost): (&&'static str, Cost)| {
+        let known = expected.workload.get(*name);
+        let is_off = comparable && !known.is_some_and(|known| cost.is_near(*known));
+        (bless || is_off).then_some(*name)
+    };
+    let off: Vec<_> = WORKLOADS.iter().zip(first.iter().copied()).filter_map(is_off).collect();
+    let names = WORKLOADS.map(str::to_owned);
+    let mut workload: BTreeMap<_, _> = names.into_iter().zip(first).collect();
+    count_again(&program, &off, &mut workload)?;
     // One count may be off by more than the bound allows.
     if kinds_ratio(&workload)? > KINDS_RATIO_MAX {
-        for name in ["one_kind", "twenty_kinds"] {
-            let costs = [cost(&program, name)?, cost(&program, name)?, cost(&program, name)?];
-            workload.insert(name.to_owned(), median(costs));
-        }
+        count_again(&program, &["one_kind", "twenty_kinds"], &mut workload)?;
     }
     let ratio = kinds_ratio(&workload)?;
     println!(
@@ -141,59 +140,104 @@ fn build() -> anyhow::Result<PathBuf> {
     Ok(target()?.join("debug/examples/count"))
 }
 
-/// The cost of one more job, value or path.
+/// The cost of one job, value or path of each of these workloads.
+fn costs(program: &Path, workloads: &[&str]) -> anyhow::Result<Vec<Cost>> {
+    let mut counted = Vec::new();
+    for at_once in workloads.chunks(RUNS_AT_ONCE) {
+        thread::scope(|scope| {
+            let run = |workload| scope.spawn(move || cost(program, workload));
+            let runs: Vec<_> = at_once.iter().copied().map(run).collect();
+            for run in runs {
+                counted.push(run.join().expect("cost() does not panic")?);
+            }
+            anyhow::Ok(())
+        })?;
+    }
+    Ok(counted)
+}
+
+/// Counts these workloads twice more, and keeps the medians.
+fn count_again(
+    program: &Path,
+    workloads: &[&str],
+    counted: &mut BTreeMap<String, Cost>,
+) -> anyhow::Result<()> {
+    let again = costs(program, &[workloads, workloads].concat())?;
+    let (second, third) = again.split_at(workloads.len());
+    for ((name, second), third) in workloads.iter().zip(second).zip(third) {
+        if let Some(cost) = counted.get_mut(*name) {
+            *cost = median([*cost, *second, *third]);
+        }
+    }
+    Ok(())
+}
+
 fn cost(program: &Path, workload: &str) -> anyhow::Result<Cost> {
-    let [few, many] = if workload == "resolutions" { CHEAP_SIZES } else { SIZES };
-    let (few_counted, many_counted) = (run(program, workload, few)?, run(program, workload, many)?);
-    let each = |of: fn(&Cost) -> f64| (of(&many_counted) - of(&few_counted)) / (many - few) as f64;
+    let [warm_up, number] = if workload == "resolutions" { CHEAP_NUMBERS } else { NUMBERS };
+    let file = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--trace-syscalls=yes", "--combine-dumps=yes"]);
+    command.arg(format!("--callgrind-out-file={}", file.path().display()));
+    command.arg("--dump-before=count::mark").arg(program);
+    command.args([workload, &warm_up.to_string(), &number.to_string()]);
+    let output = command.output().context("cannot run valgrind")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{workload} failed under valgrind:\n{stderr}");
+    let calls = Calls::parse(&fs::read_to_string(file.path())?);
+    let calls = calls.context("callgrind wrote no part between two marks")?;
+    let each = |total: u64| total as f64 / number as f64;
     Ok(Cost {
-        instructions: each(|cost| cost.instructions),
-        allocations: each(|cost| cost.allocations),
-        system_calls: each(|cost| cost.system_calls),
+        instructions: each(calls.instructions),
+        allocations: each(calls.allocations),
+        system_calls: each(system_calls(&stderr)),
     })
 }
 
-/// The cost of a whole run.
-fn run(program: &Path, workload: &str, number: u64) -> anyhow::Result<Cost> {
-    let valgrind = |options: &[&str]| {
-        let mut command = Command::new("valgrind");
-        command.args(options).arg(program).arg(workload).arg(number.to_string());
-        let output = command.output().context("cannot run valgrind")?;
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{workload} {number} failed under valgrind:\n{stderr}");
-        Ok(stderr)
-    };
-    // Both at once: valgrind uses one core.
-    let (calls, blocks) = thread::scope(|scope| {
-        let blocks = scope.spawn(|| valgrind(&["--tool=dhat", "--dhat-out-file=/dev/null"]));
-        let calls = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--trace-syscalls=yes"];
-        (valgrind(&calls), blocks.join().expect("valgrind() does not panic"))
-    });
-    let (calls, blocks) = (calls?, blocks?);
-    Ok(Cost {
-        instructions: instructions(&calls).context("callgrind printed no count")?,
-        allocations: allocations(&blocks).context("dhat printed no count")?,
-        system_calls: system_calls(&calls),
-    })
+/// What callgrind counted between the two marks.
+#[derive(Debug, PartialEq)]
+struct Calls {
+    instructions: u64,
+    allocations: u64,
 }
 
-/// The number in callgrind's line `Collected : 106278610`.
-fn instructions(output: &str) -> Option<f64> {
-    output.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
+impl Calls {
+    /// Of callgrind's file: `part: 2` to `part: 3`. Calls are lines `calls=NUMBER …` below one
+    /// with the called function, `cfn=(ID) NAME`. Only the first mention of a function has its name.
+    fn parse(text: &str) -> Option<Calls> {
+        let mut allocating = HashSet::new();
+        let (mut part, mut called) = (0, "");
+        let mut instructions = None;
+        let mut allocations = 0;
+        for line in text.lines() {
+            let Some((key, value)) = line.split_once([':', '=']) else { continue };
+            match key {
+                "part" => part = value.trim().parse().ok()?,
+                "summary" if part == 2 => instructions = value.trim().parse().ok(),
+                "fn" | "cfn" => {
+                    let (id, name) = value.split_once(' ').unwrap_or((value, ""));
+                    if ALLOCATING.contains(&name) {
+                        allocating.insert(id);
+                    }
+                    called = id;
+                }
+                "calls" if part == 2 && allocating.contains(called) => {
+                    allocations += value.split(' ').next()?.parse::<u64>().ok()?;
+                }
+                _ => {}
+            }
+        }
+        Some(Calls { instructions: instructions?, allocations })
+    }
 }
 
-/// The blocks in dhat's line `Total:     1,234 bytes in 56 blocks`.
-fn allocations(output: &str) -> Option<f64> {
-    let total = output.lines().find_map(|line| line.split_once("Total: "))?.1;
-    let blocks = total.split_once(" bytes in ")?.1.strip_suffix(" blocks")?;
-    blocks.replace(',', "").parse().ok()
-}
-
-fn system_calls(output: &str) -> f64 {
+/// The calls between the program's two lines `MARK`.
+fn system_calls(output: &str) -> u64 {
     // A system call that waits has a second line when it returns.
     let is_call = |line: &&str| line.starts_with("SYSCALL[") && !line.contains("... [async]");
     let is_counted = |line: &&str| !line.contains("sys_clock_gettime");
-    output.lines().filter(is_call).filter(is_counted).count() as f64
+    let between = output.lines().skip_while(|line| *line != "MARK").skip(1);
+    let between = between.take_while(|line| *line != "MARK");
+    between.filter(is_call).filter(is_counted).count() as u64
 }
 
 impl Cost {
@@ -257,15 +301,22 @@ mod tests {
 
     #[test]
     fn valgrind_output_is_parsed() {
-        let calls = "==1== Events    : Ir\n==1== Collected : 106278610\n\
-                     SYSCALL[1,1](228) sys_clock_gettime( 1, 0x1 ) --> [pre-success] Success(0x0)\n\
-                     SYSCALL[1,1](44) sys_sendto ( 9 ) --> [async] ... \n\
-                     SYSCALL[1,1](44) ... [async] --> Success(0x6599) \n";
-        assert_eq!(instructions(calls), Some(106_278_610.0));
-        assert_eq!(system_calls(calls), 1.0);
-        let blocks = "==1== Total:     167,751,013 bytes in 12,345 blocks\n";
-        assert_eq!(allocations(blocks), Some(12_345.0));
-        assert_eq!((instructions(""), allocations("")), (None, None));
+        let stderr = "SYSCALL[1,1](44) sys_sendto ( 9 ) --> [async] ... \n\
+                      MARK\n\
+                      SYSCALL[1,1](228) sys_clock_gettime( 1, 0x1 ) --> [pre-success] Success(0)\n\
+                      SYSCALL[1,1](44) sys_sendto ( 9 ) --> [async] ... \n\
+                      SYSCALL[1,1](44) ... [async] --> Success(0x6599) \n\
+                      MARK\n\
+                      SYSCALL[1,1](44) sys_sendto ( 9 ) --> [async] ... \n";
+        assert_eq!(system_calls(stderr), 1);
+        let file = "part: 1\nsummary: 7\nfn=(1) main\ncfn=(2) malloc\ncalls=5 0\n0 5\n\
+                    part: 2\ndesc: Trigger: --dump-before=count::mark\nsummary: 106278610\n\
+                    fn=(1)\ncfn=(2)\ncalls=3 1\n0 9\ncfn=(3) free\ncalls=8 1\n\
+                    fn=(4) other\ncfn=(5) calloc\ncalls=4 1\n0 9\n\
+                    part: 3\nsummary: 9\nfn=(1)\ncfn=(2)\ncalls=2 0\n";
+        let calls = Calls { instructions: 106_278_610, allocations: 7 };
+        assert_eq!(Calls::parse(file), Some(calls));
+        assert_eq!(Calls::parse("part: 1\nsummary: 7\n"), None);
     }
 
     #[test]
