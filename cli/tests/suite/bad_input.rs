@@ -107,13 +107,20 @@ fn a_data_directory_in_use_is_refused() {
 #[test]
 fn a_relative_data_directory_is_created_below_the_working_directory() {
     let folder = tempfile::tempdir().unwrap();
-    for data in ["jobs", "new/jobs"] {
+    // Each start waits a while for a resolver.
+    let starts_with = |data: &str| {
         let mut command =
             longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0", "--default", "/"]);
         command.args(["--data", data]).current_dir(folder.path());
         drop(common::Service::start(command));
         assert!(folder.path().join(data).is_dir(), "{data}");
-    }
+    };
+    let starts_with = &starts_with;
+    std::thread::scope(|threads| {
+        for data in ["jobs", "new/jobs"] {
+            threads.spawn(move || starts_with(data));
+        }
+    });
 }
 
 #[test]
@@ -203,9 +210,7 @@ fn an_unreachable_resolver_is_reported_soon() {
 #[test]
 fn a_publisher_address_given_as_resolver_is_reported() {
     let system = System::up();
-    for (arguments, code) in
-        [(&["stat"][..], 3), (&["resolver", "status"], 1), (&["directory", "ls"], 3)]
-    {
+    let is_reported = |arguments: &[&str], code| {
         let mut command = longshore(arguments);
         command.args(["--resolver", system.publisher()]);
         let name = "is not a replica of the resolver, but the publisher ";
@@ -214,7 +219,15 @@ fn a_publisher_address_given_as_resolver_is_reported() {
             name,
             "name the resolver's address",
         ]);
-    }
+    };
+    let is_reported = &is_reported;
+    std::thread::scope(|threads| {
+        for (arguments, code) in
+            [(&["stat"][..], 3), (&["resolver", "status"], 1), (&["directory", "ls"], 3)]
+        {
+            threads.spawn(move || is_reported(arguments, code));
+        }
+    });
 }
 
 #[test]

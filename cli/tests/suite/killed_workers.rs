@@ -20,8 +20,8 @@ const RECONNECT_GRACE: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(3);
 /// The shortest lease.
 const LEASE: Duration = Duration::from_secs(1);
-/// A link without received bytes for this long is given up.
-const HANG: Duration = Duration::from_secs(10);
+/// A link without received bytes for this long is given up, where a test needs that.
+const HANG: Duration = Duration::from_secs(2);
 
 fn labelled(label: &str) -> Task {
     Task { label: label.to_owned(), ..Task::default() }
@@ -205,13 +205,13 @@ async fn a_settle_with_its_answer_lost_in_a_crash_counts_once() {
 }
 
 /// A worker is stopped in the middle of a job until another worker has taken the job, then resumed.
-async fn late_worker(pause: Duration) {
+async fn late_worker(pause: Duration, start: impl FnOnce(&Harness) -> WorkerProcess) {
     let harness = Harness::start().await;
     // The handler still runs after the resume, so that its cancellation can arrive first.
     let ms = (pause + LEASE).as_millis() as u64;
     let job = task_job(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
     harness.enqueue(vec![job.clone()]).await;
-    let mut first = WorkerProcess::start(&harness, "first", 1, 0);
+    let mut first = start(&harness);
     wait_for_note(&harness, "first began a 1").await;
     first.send(Signal::STOP);
     let stopped = Instant::now();
@@ -240,12 +240,13 @@ async fn late_worker(pause: Duration) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_worker_is_refused_on_its_existing_link() {
-    late_worker(LEASE * 2).await;
+    late_worker(LEASE * 2, |harness| WorkerProcess::start(harness, "first", 1, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_worker_is_refused_on_its_next_link() {
-    late_worker(HANG + LEASE).await;
+    let start = |harness: &Harness| WorkerProcess::start_with_hang(harness, "first", HANG);
+    late_worker(HANG + LEASE, start).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

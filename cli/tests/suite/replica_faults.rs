@@ -139,7 +139,7 @@ async fn a_restarted_publisher_never_loses_a_path() {
         };
         eventually("all queues are published", all).await;
     }
-    let restarts = if long() { 20 } else { 3 };
+    let restarts = if long() { 20 } else { 2 };
     for _ in 0..restarts {
         harness.kill_publisher();
         let watching = async {

@@ -14,10 +14,13 @@ use rand::{RngExt, SeedableRng};
 
 const SECOND_MS: u64 = 1_000;
 
+/// How many publishers are killed at other moments at the same time.
+const PUBLISHERS: usize = 3;
+
 /// The job of each occurrence, by its time; none has two.
-async fn occurrences(harness: &Harness, queue: &str) -> BTreeMap<u64, JobId> {
+async fn occurrences(harness: &Harness, publisher: usize, queue: &str) -> BTreeMap<u64, JobId> {
     let mut found = BTreeMap::new();
-    for job in jobs_of(&harness.direct_queues(0), queue).await {
+    for job in jobs_of(&harness.direct_queues(publisher), queue).await {
         let before = found.insert(job.enqueued_at, job.id);
         assert_eq!(before, None, "the occurrence at {} has two jobs", job.enqueued_at);
     }
@@ -25,38 +28,49 @@ async fn occurrences(harness: &Harness, queue: &str) -> BTreeMap<u64, JobId> {
 }
 
 /// K8: a cron occurrence comes due, and the publisher is killed before, at and after it. 12
-/// restarts, or `LONGSHORE_LONG=1` for 100.
+/// restarts, or `LONGSHORE_LONG=1` for 102.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_occurrence_has_one_job_over_publishers_killed_at_any_moment() {
-    let mut harness = Harness::start().await;
-    let queues = harness.direct_queues(0);
+    let mut harness = Harness::start_with(1, PUBLISHERS, None).await;
     let job = |queue: &str| new_job(queue.parse().unwrap(), "tick");
     let all = NewSchedule::cron("all", "* * * * * *", job("/all"))
         .missed(Missed::All)
         .overlap(Overlap::Allow);
     let latest = NewSchedule::cron("latest", "* * * * * *", job("/latest")).overlap(Overlap::Allow);
-    for schedule in [&all, &latest] {
-        queues.put_schedule(schedule).await.unwrap();
+    for publisher in 0..PUBLISHERS {
+        for schedule in [&all, &latest] {
+            harness.direct_queues(publisher).put_schedule(schedule).await.unwrap();
+        }
     }
     let mut random = StdRng::seed_from_u64(8);
-    for _ in 0..if long() { 100 } else { 12 } {
-        let ms = random.random_range(200..1_300);
-        tokio::time::sleep(Duration::from_millis(ms)).await;
-        harness.kill_publisher();
-        tokio::time::sleep(Duration::from_millis(random.random_range(0..1_500))).await;
-        harness.restart_publisher();
+    for _ in 0..if long() { 34 } else { 4 } {
+        for publisher in &mut harness.publishers {
+            tokio::time::sleep(Duration::from_millis(random.random_range(70..430))).await;
+            publisher.kill();
+        }
+        for publisher in &mut harness.publishers {
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..500))).await;
+            publisher.restart();
+        }
     }
-    let made = occurrences(&harness, "/all").await.len();
+    for publisher in 0..PUBLISHERS {
+        each_occurrence_has_one_job(&harness, publisher).await;
+    }
+}
+
+async fn each_occurrence_has_one_job(harness: &Harness, publisher: usize) {
+    let made = occurrences(harness, publisher, "/all").await.len();
     eventually("the next occurrence", || async {
-        occurrences(&harness, "/all").await.len() > made + 1
+        occurrences(harness, publisher, "/all").await.len() > made + 1
     })
     .await;
-    let queues = harness.direct_queues(0);
+    let queues = harness.direct_queues(publisher);
     let known = queues.schedule("latest").await.unwrap().answers.remove(0).answer;
     let next = known.next.unwrap().due_at;
-    let all: Vec<u64> = occurrences(&harness, "/all").await.into_keys().collect();
+    let all: Vec<u64> = occurrences(harness, publisher, "/all").await.into_keys().collect();
     assert!(all.windows(2).all(|two| two[1] == two[0] + SECOND_MS), "none is left out: {all:?}");
-    let mut latest: Vec<u64> = occurrences(&harness, "/latest").await.into_keys().collect();
+    let latest = occurrences(harness, publisher, "/latest").await;
+    let mut latest: Vec<u64> = latest.into_keys().collect();
     latest.retain(|at| *at < next);
     assert!(latest.iter().all(|at| all.contains(at)), "{latest:?} has others than {all:?}");
     assert_eq!(known.made, latest.len() as u64);

@@ -93,6 +93,7 @@ impl Scenario {
         for _ in 0..20 {
             scenario.change(rng);
         }
+        scenario.directory.invariant();
         let (allow, deny) = SCOPES[rng.random_range(0..SCOPES.len())];
         scenario.scope = Scope::of_globs(allow, deny);
         scenario
@@ -141,7 +142,6 @@ impl Scenario {
                 }
             }
         }
-        self.directory.invariant();
     }
 }
 
@@ -170,6 +170,7 @@ fn check(
             always.retain(|path| now.contains(path));
             ever.extend(now);
         }
+        scenario.directory.invariant();
     }
     let listed: BTreeSet<Path> = out.iter().map(|listed| listed.path.clone()).collect();
     assert_eq!(listed.len(), out.len(), "listed twice: {out:?}");
@@ -214,6 +215,7 @@ proptest! {
                 always.retain(|cell| now.contains(cell));
                 ever.extend(now);
             }
+            scenario.directory.invariant();
         }
         let rows: BTreeSet<String> = sent.rows.iter().cloned().collect();
         assert_eq!(rows.len(), sent.rows.len(), "a row is reported twice: {sent:?}");

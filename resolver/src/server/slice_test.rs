@@ -324,8 +324,16 @@ fn largest_terms(n: u16) -> Terms {
 /// Adds as many fields of later versions as fit.
 fn fill(mut fits: impl FnMut(LaterFields) -> bool) {
     let later = |bytes| LaterFields::new(&vec![1; bytes]).unwrap();
-    let most = (0..=LATER_BYTES_MAX).rev().find(|&bytes| fits(later(bytes)));
-    assert!(most.is_some());
+    let (mut fit, mut over) = (0, LATER_BYTES_MAX + 1);
+    while over - fit > 1 {
+        let middle = fit.midpoint(over);
+        if fits(later(middle)) {
+            fit = middle;
+        } else {
+            over = middle;
+        }
+    }
+    assert!(fits(later(fit)), "the record has it now");
 }
 
 #[test]

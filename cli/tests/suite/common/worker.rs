@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use longshore::Worker;
 use longshore::{Job, JobContext, JobFailure, JobOptions, Json, NewJob, Path, new_job};
+use longshore::{LinkOptions, LinkTiming, Worker};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
@@ -36,6 +36,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) concurrency: usize,
     pub(crate) prefetch: usize,
     pub(crate) grace_ms: u64,
+    /// When it gives a link up, if not after the default time.
+    hang_ms: Option<u64>,
     /// Records the runs of numbered jobs, in a file of its own, instead of doing tasks.
     records: bool,
     replicas: Vec<String>,
@@ -49,6 +51,7 @@ impl WorkerPlan {
             concurrency,
             prefetch,
             grace_ms: 25_000,
+            hang_ms: None,
             records: false,
             replicas: harness.cluster().replicas,
             folder: harness.folder.path().to_owned(),
@@ -131,6 +134,12 @@ impl WorkerProcess {
             grace_ms,
             ..WorkerPlan::new(harness, name, concurrency, prefetch)
         })
+    }
+
+    /// Starts one whose links end after so long without a byte.
+    pub(crate) fn start_with_hang(harness: &Harness, name: &str, hang: Duration) -> WorkerProcess {
+        let plan = WorkerPlan::new(harness, name, 1, 0);
+        WorkerProcess::with(WorkerPlan { hang_ms: Some(hang.as_millis() as u64), ..plan })
     }
 
     /// Starts one that records its runs: see [`recorded_lines`]. The payloads are numbers.
@@ -248,8 +257,14 @@ async fn serve(plan: WorkerPlan) {
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     let folder = plan.folder.clone();
     let name = plan.name.clone();
+    let mut link = LinkOptions::default();
+    if let Some(ms) = plan.hang_ms {
+        let (heartbeat, hang) = (Duration::from_millis(ms / 4), Duration::from_millis(ms));
+        link.timing = LinkTiming { heartbeat, hang };
+    }
     let subscription = Worker::builder()
         .name(&plan.name)
+        .link(link)
         .connect(longshore::Cluster::new(&plan.replicas))
         .durable_subscribe(QUEUE)
         .concurrency(plan.concurrency)

@@ -240,8 +240,9 @@ fn dropped_changes_are_found_by_comparing() {
         for key in paths {
             scenario.desired.set_one(key, Some(&CheckedTerms::default()));
         }
-        for n in 0..CHANGES_MAX / 2 {
-            let key = key(&format!("/busy/{}", n % 5_000));
+        let busy: Vec<_> = (0..5_000).map(|n| key(&format!("/busy/{n}"))).collect();
+        for key in busy.iter().cycle().take(CHANGES_MAX as usize / 2) {
+            let key = key.clone();
             scenario.desired.set_one(key.clone(), Some(&terms(1)));
             scenario.desired.set_one(key, None);
         }

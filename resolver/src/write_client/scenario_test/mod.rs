@@ -301,6 +301,7 @@ impl Scenario {
     }
 
     fn is_in_sync(&self) -> bool {
+        self.replica.as_ref().unwrap().invariant();
         self.registered() == self.desired.keys().digests(0)[0]
     }
 

@@ -17,8 +17,9 @@ fn changes_dropped_while_older_ones_were_in_flight_are_found_by_comparing() {
         scenario.hangs = false;
         let answer = scenario.newest_request();
         scenario.desired.set_one(key("/forgotten"), Some(&CheckedTerms::default()));
-        for n in 0..CHANGES_MAX / 2 + 1_024 {
-            let key = key(&format!("/busy/{}", n % 100));
+        let busy: Vec<_> = (0..100).map(|n| key(&format!("/busy/{n}"))).collect();
+        for key in busy.iter().cycle().take(CHANGES_MAX as usize / 2 + 1_024) {
+            let key = key.clone();
             scenario.desired.set_one(key.clone(), Some(&terms(1)));
             scenario.desired.set_one(key, None);
         }

@@ -81,6 +81,7 @@ fn only_grows(seed: u64) {
         assert!(now >= registered, "seed {seed}: {now} of {registered} paths are left");
         registered = now;
     }
+    scenario.replica.as_ref().unwrap().invariant();
 }
 
 /// Enough for several buckets, in some scenarios.

@@ -440,7 +440,7 @@ fn wait_beside_stopped_publisher(bound: u32, publishers: u8) -> Duration {
 fn a_stopped_publisher_delays_no_other() {
     for publishers in [2, 3, 5, 8, 16] {
         let waits = |bound: &u32| !wait_beside_stopped_publisher(*bound, publishers).is_zero();
-        let longest = (1..=100).filter(waits).max();
+        let longest = (1..=40).chain([64, 100]).filter(waits).max();
         assert_eq!(longest, Some(1), "over {publishers}: of one credit there is no share");
     }
 }
