@@ -79,16 +79,13 @@ async fn jobs(numbers: [u64; 2], keys: u64) -> anyhow::Result<()> {
         0 => (CONCURRENCY, PREFETCH),
         _ => (CONCURRENCY + PREFETCH, 0),
     };
-    counted(numbers, async |number| {
-        enqueue(&system, number, &["/jobs/count"], keys).await?;
-        let worker = system.worker().durable_subscribe("/jobs/count");
-        let worker = worker.concurrency(concurrency).prefetch(prefetch);
-        let (handle, stats) = (worker.shutdown_handle(), worker.stats());
-        let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
-        complete(number, tokio::spawn(run), handle, stats).await
-    })
-    .await?;
-    Ok(system.stop().await?)
+    let worker = system.worker().durable_subscribe("/jobs/count");
+    let worker = worker.concurrency(concurrency).prefetch(prefetch);
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+    let run = worker.run(|_: Job<Vec<u8>>, _: JobContext| async { Ok(()) });
+    let running = tokio::spawn(run);
+    complete(numbers, &system, &["/jobs/count"], keys, stats).await?;
+    stop(system, handle, running).await
 }
 
 /// Completes jobs of twenty queues in turn with one worker.
@@ -97,15 +94,12 @@ async fn kinds(
     worker: fn(Worker, Completed) -> Subscription<Identity, Kinds<Completed>>,
 ) -> anyhow::Result<()> {
     let (_folder, system) = system(0).await?;
-    counted(numbers, async |number| {
-        enqueue(&system, number, &QUEUES, 0).await?;
-        let worker = worker(system.worker(), Completed::default());
-        let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
-        let (handle, stats) = (worker.shutdown_handle(), worker.stats());
-        complete(number, tokio::spawn(worker.run()), handle, stats).await
-    })
-    .await?;
-    Ok(system.stop().await?)
+    let worker = worker(system.worker(), Completed::default());
+    let worker = worker.concurrency(CONCURRENCY).prefetch(PREFETCH);
+    let (handle, stats) = (worker.shutdown_handle(), worker.stats());
+    let running = tokio::spawn(worker.run());
+    complete(numbers, &system, &QUEUES, 0, stats).await?;
+    stop(system, handle, running).await
 }
 
 /// A system, with a limit for each key if jobs have any.
@@ -152,19 +146,37 @@ async fn enqueue(system: &System, number: u64, paths: &[&str], keys: u64) -> any
     Ok(())
 }
 
-/// Waits until the worker has completed all jobs, and stops it.
+/// Enqueues jobs while no handler is free, and waits until the worker has completed them.
 async fn complete(
-    number: u64,
-    working: JoinHandle<Result<WorkerReport, RunError>>,
-    handle: ShutdownHandle,
+    numbers: [u64; 2],
+    system: &System,
+    paths: &[&str],
+    keys: u64,
     stats: StatsWatch,
 ) -> anyhow::Result<()> {
-    while stats.now().completed < number {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let everything = || Glob::everything();
+    let mut all = 0;
+    counted(numbers, async |number| {
+        system.queues().pause(everything()).await?;
+        enqueue(system, number, paths, keys).await?;
+        system.queues().resume(everything()).await?;
+        all += number;
+        while stats.now().completed < all {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn stop(
+    system: System,
+    handle: ShutdownHandle,
+    running: JoinHandle<Result<WorkerReport, RunError>>,
+) -> anyhow::Result<()> {
     handle.drain();
-    working.await??;
-    Ok(())
+    running.await??;
+    Ok(system.stop().await?)
 }
 
 /// Updates all values repeatedly; each round is received before the next begins.

@@ -208,7 +208,7 @@ async fn a_settle_with_its_answer_lost_in_a_crash_counts_once() {
 async fn late_worker(pause: Duration, start: impl FnOnce(&Harness) -> WorkerProcess) {
     let harness = Harness::start().await;
     // The handler still runs after the resume, so that its cancellation can arrive first.
-    let ms = (pause + LEASE).as_millis() as u64;
+    let ms = (pause + SLACK).as_millis() as u64;
     let job = task_job(Task { ms, only_first: true, ..labelled("a") }, short_lease(3));
     harness.enqueue(vec![job.clone()]).await;
     let mut first = start(&harness);

@@ -196,8 +196,11 @@ fn a_command_with_a_lost_lease_is_terminated() {
     let system = System::up();
     let (_, file) = note(&system);
     let job = system.enqueue("/jobs/a", "x", &["--lease", "1s"]);
-    let script =
-        format!("trap 'echo asked >> {file}; exit' TERM; echo runs >> {file}; sleep 30 & wait");
+    // It takes longer to end than a handler would have.
+    let script = format!(
+        "trap 'echo asked >> {file}; sleep 2; echo cleaned >> {file}; exit' TERM; \
+         echo runs >> {file}; sleep 30 & wait"
+    );
     let late = ["work", "/jobs/a", "--name", "late", "--json", "--", "sh", "-c", &script];
     let late = system.spawn(&late);
     wait_until("the command runs", || noted(&system) == "runs\n");
@@ -207,6 +210,7 @@ fn a_command_with_a_lost_lease_is_terminated() {
     late.send(Signal::CONT);
     let waited = wait_until("the late command gets SIGTERM", || noted(&system) == "runs\nasked\n");
     assert!(waited < Duration::from_secs(2), "{waited:?}");
+    wait_until("it has cleaned up", || noted(&system) == "runs\nasked\ncleaned\n");
     let job = system.job(&job);
     assert_eq!((&job["attempt"], &job["result"]), (&2.into(), &"in time\n".into()));
     let first = &job["attempts"][0];

@@ -14,8 +14,8 @@ pub(super) struct KeyChange {
 }
 
 /// Most changes that are retained, of 32 bytes each. A replica that is further behind is compared
-/// bucket by bucket. Fewer in this crate's own tests, which make more than that.
-pub(super) const CHANGES_MAX: u64 = if cfg!(test) { 1 << 18 } else { 1 << 20 };
+/// bucket by bucket.
+pub(super) const CHANGES_MAX: u64 = 1 << 20;
 /// Changes in one chunk of memory: a growing one is never copied.
 const CHUNK: usize = 1_024;
 /// Most chunks that are dropped at once: it blocks others for some 100 µs.

@@ -6,6 +6,7 @@
 //! leave a question open.
 
 mod bombs;
+mod computing;
 mod floods;
 mod globs;
 mod governor;
@@ -181,6 +182,9 @@ macro_rules! attacks {
 }
 
 attacks! {
+    computing {
+        computing,
+    }
     stalls {
         silent_connections,
         half_client_hellos,

@@ -467,7 +467,7 @@ async fn compare_costs(
     jobs: u64,
     monitor: &CycleMonitor,
 ) -> anyhow::Result<Value> {
-    let bursts = (jobs / 50).clamp(BURST, 200_000) / BURST;
+    let bursts = (jobs / 50).clamp(20_000, 200_000) / BURST;
     // Cycles are measured separately: wait for one that began while the queue was filled.
     tokio::time::sleep(SAMPLE_INTERVAL).await;
     wait_until_no_cycle(monitor).await?;

@@ -31,7 +31,7 @@ const READY_WAIT: Duration = Duration::from_secs(10);
 /// The thread of the links runs four times a second, so it hangs after this time without.
 const LINKS_SILENT_MAX: Duration = Duration::from_secs(10);
 /// The time for a command to end: 10 s from SIGTERM to SIGKILL, and a second to be reaped.
-const COMMAND_GRACE: Duration = Duration::from_secs(11);
+const COMMAND_GRACE: Duration = process::TERM_GRACE.saturating_add(process::OUTPUT_GRACE);
 
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
     check_command(&arguments.command)?;

@@ -168,7 +168,7 @@ pub(crate) fn failed(file: &Path, error: io::Error) -> LogReadError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use parking_lot::Mutex;
 
     use super::*;
@@ -179,7 +179,13 @@ mod tests {
     const OFFSET: u64 = SEGMENT_HEADER_BYTES as u64 + 123;
 
     /// A file that records its reads.
-    struct RecordingFile(Mutex<Vec<u8>>, Mutex<Vec<(u64, usize)>>);
+    pub(in crate::journal::wal) struct RecordingFile(Mutex<Vec<u8>>, Mutex<Vec<(u64, usize)>>);
+
+    impl RecordingFile {
+        pub(in crate::journal::wal) fn new(bytes: Vec<u8>) -> RecordingFile {
+            RecordingFile(Mutex::new(bytes), Mutex::default())
+        }
+    }
 
     impl JournalFile for RecordingFile {
         fn len(&self) -> io::Result<u64> {
@@ -238,7 +244,7 @@ mod tests {
         let end = Some(bytes.len() as u64);
         bytes.resize(bytes.len() + 300, 1);
         let location = RecordLocation { sequence: 1, offset: OFFSET, end, compacted: false };
-        (RecordingFile(Mutex::new(bytes), Mutex::default()), location)
+        (RecordingFile::new(bytes), location)
     }
 
     fn read(

@@ -269,3 +269,41 @@ fn looks_like_a_record(bytes: &[u8], left: u64, last: u64) -> bool {
         && RecordHeader::claimed_len(bytes, left).is_ok()
         && (1..=AHEAD_MAX).contains(&u64_at(bytes, 16).wrapping_sub(last))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::wal::record_reader::tests::RecordingFile;
+    use crate::time::Now;
+
+    const SEED: u32 = 5;
+
+    fn record(index: u64) -> Vec<u8> {
+        let now = Now::default();
+        let header = RecordHeader { term: 0, flags: FLAG_FIRST, kind: 8, index, now, body_len: 3 };
+        let mut bytes = Vec::new();
+        header.encode(SEED, b"", b"end", &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_record_after_zeros_is_found_wherever_it_begins() {
+        let page = PAGE_BYTES as usize;
+        for near in [page, CHUNK_BYTES - RECORD_HEADER_BYTES, CHUNK_BYTES, CHUNK_BYTES + page] {
+            for at in near - 45..near + 45 {
+                let record = record(9);
+                let mut bytes = vec![0; 2 * CHUNK_BYTES + 100];
+                bytes[at..at + record.len()].copy_from_slice(&record);
+                let mut walk = Walk::new(Arc::new(RecordingFile::new(bytes)), SEED).unwrap();
+                for from in [0, at as u64 - 1, at as u64] {
+                    let found = walk.next_good(from, 8).unwrap().map(|found| found.offset);
+                    assert_eq!(found, Some(at as u64), "from {from}");
+                }
+                assert!(walk.next_good(at as u64 + 1, 8).unwrap().is_none());
+                let end = (at + record.len()) as u64;
+                assert_eq!(walk.end_of_data(0).unwrap(), end);
+                assert_eq!(walk.end_of_data(end).unwrap(), end);
+            }
+        }
+    }
+}
