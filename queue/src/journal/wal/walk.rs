@@ -278,11 +278,15 @@ mod tests {
 
     const SEED: u32 = 5;
 
+    /// A record that begins with a zero byte, the lowest of its length.
     fn record(index: u64) -> Vec<u8> {
         let now = Now::default();
-        let header = RecordHeader { term: 0, flags: FLAG_FIRST, kind: 8, index, now, body_len: 3 };
+        let body = [1; 224];
+        let body_len = body.len();
+        let header = RecordHeader { term: 0, flags: FLAG_FIRST, kind: 8, index, now, body_len };
         let mut bytes = Vec::new();
-        header.encode(SEED, b"", b"end", &mut bytes);
+        header.encode(SEED, b"", &body, &mut bytes);
+        assert_eq!(bytes[0], 0);
         bytes
     }
 
