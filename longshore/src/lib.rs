@@ -10,7 +10,7 @@
 //!
 //! 1. **Nothing acknowledged is lost.** An acknowledgement names its durability; by default that is
 //!    fsync on the publisher that stores the job.
-//! 2. **One owner at a time.** Every delivery has a lease token; a result with a stale token is
+//! 2. **One owner at a time.** Every delivery has a fencing token; a result with a stale token is
 //!    refused with an error. Execution is at-least-once; acceptance is exactly-once, by the
 //!    publisher that stores the job.
 //! 3. **A hang becomes a crash, and a crash becomes a retry.** Heartbeats, leases, flush timeouts

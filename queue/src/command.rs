@@ -103,16 +103,16 @@ commands! {
         /// Enqueues a batch of jobs.
         8 = Enqueue {
             /// The producer's link.
-            link: LinkId = fixed(),
+            link: LinkId = fixed(LinkId),
             /// The batch.
-            batch: EnqueueBatch = rest(),
+            batch: EnqueueBatch = body(),
         },
         /// Settles leases.
         9 = Settle {
             /// The worker's link.
-            link: LinkId = fixed(),
+            link: LinkId = fixed(LinkId),
             /// The batch.
-            batch: SettleBatch = rest(),
+            batch: SettleBatch = body(),
         },
         /// Ends leases by time, or because their links were lost.
         10 = Expire {
@@ -122,9 +122,9 @@ commands! {
         /// Stores a checkpoint, which later attempts of the job can read.
         14 = Checkpoint {
             /// The worker's link.
-            link: LinkId = fixed(),
+            link: LinkId = fixed(LinkId),
             /// The checkpoint.
-            checkpoint: Checkpoint = rest(),
+            checkpoint: Checkpoint = body(),
         },
         /// Confirms, cancels, revives or drops jobs.
         11 = Act {
@@ -145,7 +145,7 @@ commands! {
         /// Replaces a dead job with a new one.
         15 = Replace {
             /// The tool's link.
-            link: LinkId = fixed(),
+            link: LinkId = fixed(LinkId),
             /// The tool's number for its request.
             request: u64 = fixed(),
             /// The dead job.
@@ -187,7 +187,7 @@ commands! {
         /// Adds a schedule, or changes the one of its name.
         24 = PutSchedule {
             /// The tool's link.
-            link: LinkId = fixed(),
+            link: LinkId = fixed(LinkId),
             /// The tool's number for its request.
             request: u64 = fixed(),
             /// The entry of its template.

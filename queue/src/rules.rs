@@ -107,10 +107,10 @@ rules! {
     answers_retained = 64;
     /// Lost leases of which a session retains the queue, so that refused settles are counted for
     /// the right queue.
-    lost_leases_retained = 4_096;
+    revoked_leases_retained = 4_096;
     /// Deliveries that a job may lose before its worker starts it: this, or three for each attempt
     /// if that is more; never over 255.
-    lost_deliveries = 30;
+    unstarted_deliveries_max = 30;
     /// Attempts of a job that may lose their worker: with the last of them it is dead. Each may
     /// have killed a worker, so all are counted since the job was enqueued or revived.
     worker_losses = 3;

@@ -146,7 +146,7 @@ async fn enqueue(system: &System, number: u64, paths: &[&str], keys: u64) -> any
     Ok(())
 }
 
-/// Enqueues jobs while no handler is free, and waits until the worker has completed them.
+/// Enqueues jobs while the queues are paused, and waits until the worker has completed them.
 async fn complete(
     numbers: [u64; 2],
     system: &System,

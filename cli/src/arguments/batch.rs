@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use longshore::{Glob, JobId, JobLocator, Path};
 
 use super::queries::{parse_job, parse_pattern};
-use super::{DryRun, parse_parent};
+use super::{DryRun, parse_job_id};
 use crate::time::parse_deadline;
 
 #[derive(Args, Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum BatchAction {
         #[arg(long, value_name = "UUID")]
         id: Option<JobId>,
         /// Make it a member of this batch
-        #[arg(long, value_name = "BATCH", value_parser = parse_parent)]
+        #[arg(long, value_name = "BATCH", value_parser = parse_job_id)]
         batch: Option<JobId>,
         /// Cancel what has not ended by then: a duration from now, like 10m, or a time [default:
         /// never]

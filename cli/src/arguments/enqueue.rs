@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use longshore::protocol::limits::{FAIR_WEIGHT_MAX, LIMIT_COST_MAX};
-use longshore::{Backoff, JobId, OnConflict, Path, UniqueUntil};
+use longshore::{Backoff, JobId, JobLocator, OnConflict, Path, UniqueUntil};
 
 use super::file_argument;
 use crate::backoff::parse_backoff;
@@ -61,7 +61,7 @@ pub(crate) struct Enqueue {
     /// Among a queue's ready jobs of one priority, keys (such as tenants) take turns
     #[arg(long, value_name = "KEY")]
     pub(crate) fair_key: Option<String>,
-    /// Jobs of the key for one of a key of weight 1
+    /// The key's share: with 3, three of its jobs for each one of a key of weight 1
     #[arg(
         long,
         value_name = "N",
@@ -80,8 +80,8 @@ pub(crate) struct Enqueue {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(LIMIT_COST_MAX))
     )]
     pub(crate) cost: Option<u16>,
-    /// One job of the queue with this key of 1 to 80 bytes at a time, or, without KEY, one with the
-    /// same payload: while one holds the key, another is not created
+    /// Create no job while another one of the queue holds this key of 1 to 80 bytes; without KEY,
+    /// the payload is the key
     #[arg(
         long,
         value_name = "KEY",
@@ -108,16 +108,16 @@ pub(crate) struct Enqueue {
     pub(crate) latest: Option<String>,
     /// Do not run before these jobs have completed. One that dies may still be revived; after any
     /// other end of theirs the job is cancelled
-    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    #[arg(long, value_name = "JOB", value_parser = parse_job_id)]
     pub(crate) after: Vec<JobId>,
     /// Do not run before these jobs have died; if one ends in another way, the job is cancelled
-    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    #[arg(long, value_name = "JOB", value_parser = parse_job_id)]
     pub(crate) after_death: Vec<JobId>,
     /// Do not run before these jobs have ended, in whatever way
-    #[arg(long, value_name = "JOB", value_parser = parse_parent)]
+    #[arg(long, value_name = "JOB", value_parser = parse_job_id)]
     pub(crate) after_end: Vec<JobId>,
     /// Make the job a member of this batch, which is not closed yet: longshore batch new
-    #[arg(long, value_name = "BATCH", value_parser = parse_parent)]
+    #[arg(long, value_name = "BATCH", value_parser = parse_job_id)]
     pub(crate) batch: Option<JobId>,
     /// Higher priorities run first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -179,7 +179,6 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
 }
 
 /// A job's id, alone or as `enqueue` prints it: `PUBLISHER:ID`.
-pub(crate) fn parse_parent(text: &str) -> Result<JobId, String> {
-    let id = text.rsplit_once(':').map_or(text, |(_, id)| id);
-    id.parse().map_err(|error| format!("{error}"))
+pub(crate) fn parse_job_id(text: &str) -> Result<JobId, String> {
+    text.parse::<JobLocator>().map(|job| job.id).map_err(|error| error.to_string())
 }

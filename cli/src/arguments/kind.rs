@@ -23,7 +23,7 @@ pub(crate) enum CommandKind {
     /// Goes on for as long as there is data, or until something has happened. Each of its requests
     /// has a timeout of its own.
     Stream,
-    /// Runs until it is stopped.
+    /// Runs until it is stopped, or its work is done.
     Service,
     /// Needs no running system.
     Local,
@@ -124,7 +124,7 @@ impl Command {
     /// True for the processes of a system. They do not heed the selected context, which is for
     /// commands that are typed, as `work` often is: its unit names a configuration file, which
     /// takes precedence.
-    pub(crate) fn is_service(&self) -> bool {
+    pub(crate) fn ignores_selected_context(&self) -> bool {
         matches!(
             self,
             Command::Publisher(Publisher { action: PublisherAction::Run(_) })
@@ -134,7 +134,7 @@ impl Command {
 
     /// True if clients link to it, and so it needs the rules of access.
     pub(crate) fn listens(&self) -> bool {
-        self.is_service()
+        self.ignores_selected_context()
             || matches!(self, Command::Up(_))
             || matches!(self, Command::Value(Value { action: ValueAction::Publish(_) }))
     }
@@ -240,9 +240,15 @@ mod tests {
             assert_eq!(command.changes(), changes.iter().any(|c| line.starts_with(c)), "{line}");
         }
         for line in ["resolver run", "publisher run"] {
-            assert!(parsed(line).is_service() && parsed(line).kind() == Service, "{line}");
+            assert!(
+                parsed(line).ignores_selected_context() && parsed(line).kind() == Service,
+                "{line}"
+            );
         }
-        assert!(!parsed("work /jobs/a -- true").is_service(), "a client, often typed");
+        assert!(
+            !parsed("work /jobs/a -- true").ignores_selected_context(),
+            "a client, often typed"
+        );
         assert!(Query.default_timeout() < Act.default_timeout());
         assert_eq!(Stream.default_timeout(), None);
         assert!(Stream.accepts_timeout() && !Service.accepts_timeout());

@@ -55,7 +55,7 @@ pub(crate) use context::{ContextAction, ContextCommand};
 pub(crate) use cron::{AddSchedule, Cron, CronAction, OfSchedule};
 pub(crate) use demo::{Demo, DemoWorker};
 pub(crate) use directory::{Directory, DirectoryAction, Ls, PathTable, Resolve, Tree, Watch};
-pub(crate) use enqueue::{Enqueue, parse_parent};
+pub(crate) use enqueue::{Enqueue, parse_job_id};
 pub(crate) use file_argument::{file_argument, file_text};
 pub(crate) use groups::command;
 pub(crate) use home::{Home, HomeAction};
@@ -141,7 +141,7 @@ impl Global {
             context: self.context.clone(),
             system: self.system.clone(),
             config: self.config.clone(),
-            ignore_selected: command.is_service(),
+            ignore_selected: command.ignores_selected_context(),
             log: self.log.clone(),
             log_format: self.log_format,
         }
@@ -152,8 +152,8 @@ impl Global {
     pub(crate) fn timeout(&self, kind: CommandKind) -> Result<Option<Duration>, UsageError> {
         match self.timeout {
             Some(_) if !kind.accepts_timeout() => {
-                let why = "--timeout has no meaning here: the command runs until it is stopped, \
-                           or needs no running system";
+                let why = "--timeout has no meaning here: the command runs until it is stopped \
+                           or its work is done, or needs no running system";
                 Err(UsageError(why.to_owned()))
             }
             Some(limit) => Ok(Some(limit)),

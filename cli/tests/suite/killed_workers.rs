@@ -181,7 +181,7 @@ async fn settle_with_lost_answer(fault: impl FnOnce(&mut Harness)) {
     harness.enqueue(vec![next]).await;
     completed(&harness, 2).await;
     let report = worker.stop().await;
-    let counts = ["completed", "stale_refused", "leases_lost", "unanswered"].map(|c| &report[c]);
+    let counts = ["completed", "stale_refused", "leases_revoked", "unanswered"].map(|c| &report[c]);
     assert_eq!(counts, [2, 0, 0, 0], "{report}");
     let stat = harness.stat(QUEUE).await;
     assert_eq!((stat.completed, stat.redelivered, stat.stale_refused), (2, 0, 0));
@@ -227,7 +227,7 @@ async fn late_worker(pause: Duration, start: impl FnOnce(&Harness) -> WorkerProc
     let refused = || async { harness.stat(QUEUE).await.stale_refused == 1 };
     eventually("the late result is refused", refused).await;
     let report = first.stop().await;
-    let counts = ["completed", "stale_refused", "leases_lost", "unanswered"].map(|c| &report[c]);
+    let counts = ["completed", "stale_refused", "leases_revoked", "unanswered"].map(|c| &report[c]);
     assert_eq!(counts, [0, 1, 1, 0], "{report}");
     let report = second.stop().await;
     assert_eq!((&report["completed"], &report["stale_refused"]), (&1.into(), &0.into()));

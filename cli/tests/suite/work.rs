@@ -217,7 +217,7 @@ fn a_command_with_a_lost_lease_is_terminated() {
     assert_eq!((&first["worker"], &first["outcome"]), (&"late".into(), &"worker_lost".into()));
     late.send(Signal::TERM);
     let report = late.ended().code(0).json();
-    let refused = ["stale_refused", "leases_lost"].map(|field| report[field].as_u64().unwrap());
+    let refused = ["stale_refused", "leases_revoked"].map(|field| report[field].as_u64().unwrap());
     assert!(report["completed"] == 0 && refused.iter().sum::<u64>() >= 1, "{report}");
 }
 

@@ -234,7 +234,7 @@ async fn moves_shorter_than_the_lease_keep_it() -> anyhow::Result<()> {
     assert_eq!(end, JobEnd::Completed { result: None });
     handle.drain();
     let report = running.await??;
-    assert_eq!((report.completed, report.leases_lost), (1, 1));
+    assert_eq!((report.completed, report.leases_revoked), (1, 1));
     Ok(())
 }
 

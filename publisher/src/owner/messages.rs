@@ -78,14 +78,14 @@ impl Owner {
     fn batch(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
         let (sequence, jobs) = (batch.sequence, batch.len() as u32);
         let no_room = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
-        let batch = self.permitted(link, batch);
+        let batch = self.without_forbidden_jobs(link, batch);
         if let Some(refusal) = no_room {
             self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });
             return Ok(());
         }
         let batch = batch.and_then(|batch| self.at_home(batch));
-        let batch = batch.and_then(|batch| self.within_quota(link, batch));
-        match batch.and_then(|batch| self.open_here(batch)) {
+        let batch = batch.and_then(|batch| self.without_jobs_over_quota(link, batch));
+        match batch.and_then(|batch| self.without_unservable_jobs(batch)) {
             Ok(batch) => self.enqueue(now, link, batch),
             Err(refusal) => {
                 self.store.submit(now, Command::Refuse { link, sequence, jobs, refusal })?;
@@ -96,7 +96,11 @@ impl Owner {
 
     /// The batch, in which paths at which the client may not enqueue are replaced; the refusal of
     /// all its jobs if nothing else is in it, or if it becomes too long.
-    fn permitted(&mut self, link: LinkId, batch: EnqueueBatch) -> Result<EnqueueBatch, Refusal> {
+    fn without_forbidden_jobs(
+        &mut self,
+        link: LinkId,
+        batch: EnqueueBatch,
+    ) -> Result<EnqueueBatch, Refusal> {
         let Some(rights) = self.router.rights(link) else { return Ok(batch) };
         let Some(paths) = permissions::limit(rights, Action::Enqueue) else { return Ok(batch) };
         if batch.paths.iter().all(|path| paths.contains(path)) {
@@ -126,7 +130,7 @@ impl Owner {
 
     /// The batch without the contents of new jobs at closed queues and at paths that are not here,
     /// which would be in the journal for nothing; or the refusal of all its jobs.
-    fn open_here(&self, batch: EnqueueBatch) -> Result<EnqueueBatch, Refusal> {
+    fn without_unservable_jobs(&self, batch: EnqueueBatch) -> Result<EnqueueBatch, Refusal> {
         let state = self.store.state();
         if batch.paths.iter().all(|path| state.takes_jobs(path)) {
             return Ok(batch);
@@ -212,7 +216,7 @@ impl Owner {
         path: Path,
         (changes, reset): (QueueSettings, bool),
     ) -> Result<(), Poisoned> {
-        if !self.store.state().has_queue(&path) && self.refuses_queue(link, &path) {
+        if !self.store.state().has_queue(&path) && self.refuse_queue_over_quota(link, &path) {
             self.answer(link, request, Ok(Answer::Configured(Err(Refusal::OverQuota))));
             return Ok(());
         }

@@ -11,7 +11,7 @@ use crate::queue_quotas::OverQuota;
 impl Owner {
     /// The batch, in which the paths over a quota are replaced; the refusal of all its jobs if no
     /// other is in it.
-    pub(super) fn within_quota(
+    pub(super) fn without_jobs_over_quota(
         &mut self,
         link: LinkId,
         batch: EnqueueBatch,
@@ -36,7 +36,7 @@ impl Owner {
     }
 
     /// True if the client may create no queue at that path, which is logged.
-    pub(super) fn refuses_queue(&mut self, link: LinkId, path: &Path) -> bool {
+    pub(super) fn refuse_queue_over_quota(&mut self, link: LinkId, path: &Path) -> bool {
         let Some((who, _)) = self.router.client(link) else { return false };
         let why = self.queue_quotas.refuses_queue(self.store.state(), who, path);
         if let Some(why) = &why {

@@ -119,7 +119,7 @@ impl Owner {
         });
         let next = next.map_err(|why| ScheduleOutcome::Invalid(why.to_string()))?;
         let is_new = !self.store.state().has_queue(&schedule.path);
-        if is_new && self.refuses_queue(link, &schedule.path) {
+        if is_new && self.refuse_queue_over_quota(link, &schedule.path) {
             return Err(ScheduleOutcome::Refused(Refusal::OverQuota));
         }
         Ok(next)

@@ -5,15 +5,12 @@
 //! | Kind | The field |
 //! |---|---|
 //! | `text(what, limit)` | text; over `limit` bytes it is an error, in which `what` names it |
-//! | `at_most(what, limit)` | a number; over `limit` it is an error |
-//! | `list(what)` | a list of any length |
-//! | `fixed()` | a number of eight bytes, so that what follows has a known offset |
+//! | `at_most(what, limit)` | a number; over `limit` it is an invalid `what` |
+//! | `list(what)` | a list of any length; `what` names it in errors |
+//! | `fixed()`, `fixed(LinkId)` | a number of eight bytes: what follows has a known offset |
 //! | `sized()` | bytes after their length, of four bytes |
-//! | `rest()` | the rest of the body: a client's own bytes, which are not copied |
-
-use bytes::Bytes;
-use longshore_protocol::messages::work::{Checkpoint, EnqueueBatch, SettleBatch};
-use longshore_protocol::{LinkId, WireError};
+//! | `rest()` | the last field: bytes to the end of the body |
+//! | `body()` | the same, of a client's message: written from `Type::body` without a copy |
 
 /// Declares the enum of commands, each with its number in the log. Numbers are never reused; the
 /// journal itself uses 0.
@@ -80,14 +77,20 @@ macro_rules! commands {
 
 macro_rules! put {
     ($out:ident, $rest:ident, $value:expr, fixed()) => {
-        $out.u64_fixed($crate::command::fields::Fixed::get(*$value))
+        $out.u64_fixed(*$value)
+    };
+    ($out:ident, $rest:ident, $value:expr, fixed($name:ident)) => {
+        $out.u64_fixed($value.0)
     };
     ($out:ident, $rest:ident, $value:expr, sized()) => {{
         $out.u32_fixed($value.len() as u32);
         $out.put_shared($value.clone());
     }};
     ($out:ident, $rest:ident, $value:expr, rest()) => {
-        $rest = $crate::command::fields::Rest::bytes($value).clone()
+        $rest = $value.clone()
+    };
+    ($out:ident, $rest:ident, $value:expr, body()) => {
+        $rest = $value.body().clone()
     };
     ($out:ident, $rest:ident, $value:expr $(, $kind:ident $args:tt)?) => {
         longshore_protocol::Encode::encode($value, &mut $out)
@@ -113,73 +116,21 @@ macro_rules! read {
         $r.list($what, usize::MAX)?
     };
     ($r:ident, $type:ty, fixed()) => {
-        <$type as $crate::command::fields::Fixed>::of($r.u64_fixed()?)
+        $r.u64_fixed()?
+    };
+    ($r:ident, $type:ty, fixed($name:ident)) => {
+        $name($r.u64_fixed()?)
     };
     ($r:ident, $type:ty, sized()) => {{
         let length = $r.u32_fixed()? as usize;
         $r.take(length)?
     }};
     ($r:ident, $type:ty, rest()) => {
-        <$type as $crate::command::fields::Rest>::of($r.take_rest())?
+        $r.take_rest()
+    };
+    ($r:ident, $type:ty, body()) => {
+        <$type>::decode($r.take_rest())?
     };
 }
 
 pub(super) use {commands, put, read};
-
-/// What is written in eight bytes.
-pub(super) trait Fixed {
-    fn get(self) -> u64;
-    fn of(number: u64) -> Self;
-}
-
-impl Fixed for u64 {
-    fn get(self) -> u64 {
-        self
-    }
-
-    fn of(number: u64) -> u64 {
-        number
-    }
-}
-
-impl Fixed for LinkId {
-    fn get(self) -> u64 {
-        self.0
-    }
-
-    fn of(number: u64) -> LinkId {
-        LinkId(number)
-    }
-}
-
-/// What is written as the rest of a body.
-pub(super) trait Rest: Sized {
-    fn bytes(&self) -> &Bytes;
-    fn of(bytes: Bytes) -> Result<Self, WireError>;
-}
-
-impl Rest for Bytes {
-    fn bytes(&self) -> &Bytes {
-        self
-    }
-
-    fn of(bytes: Bytes) -> Result<Bytes, WireError> {
-        Ok(bytes)
-    }
-}
-
-macro_rules! rest_is_body {
-    ($($type:ty),*) => {$(
-        impl Rest for $type {
-            fn bytes(&self) -> &Bytes {
-                self.body()
-            }
-
-            fn of(bytes: Bytes) -> Result<$type, WireError> {
-                <$type>::decode(bytes)
-            }
-        }
-    )*};
-}
-
-rest_is_body!(EnqueueBatch, SettleBatch, Checkpoint);

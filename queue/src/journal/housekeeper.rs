@@ -12,7 +12,7 @@ use crate::Poisoned;
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::space::ballast::is_full;
 use crate::journal::wal::commit_watermark::CommitWatermark;
-use crate::journal::wal::pending_sync::PendingSync;
+use crate::journal::wal::pending_watermark::PendingWatermark;
 use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::writer::BackgroundWork;
 
@@ -45,7 +45,7 @@ struct Tasks {
     /// the rest of the active segment is used.
     full_until: Option<Instant>,
     measure_at: Instant,
-    pending: PendingSync,
+    pending: PendingWatermark,
     closing: bool,
     failed: bool,
 }
@@ -63,7 +63,7 @@ impl Housekeeper {
         progress: Arc<CommitProgress>,
         watermark: Arc<CommitWatermark>,
     ) -> Housekeeper {
-        let pending = PendingSync::new(progress.committed());
+        let pending = PendingWatermark::new(progress.committed());
         Housekeeper {
             directory,
             progress,

@@ -271,7 +271,8 @@ impl Log for Journal {
             return Err(poisoned("appending to", &self.directory.dir, why));
         }
         self.appended += 1;
-        let command = PendingCommand { index: self.appended, now, kind, head, body, synced: false };
+        let command =
+            PendingCommand { index: self.appended, now, kind, head, body, must_sync: false };
         self.progress.uncommitted_bytes.fetch_add(command.record_len(), Ordering::Relaxed);
         self.batch.push(command);
         Ok(self.appended)
@@ -279,7 +280,7 @@ impl Log for Journal {
 
     fn sync(&mut self) {
         if let Some(last) = self.batch.last_mut() {
-            last.synced = true;
+            last.must_sync = true;
         }
     }
 

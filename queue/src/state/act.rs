@@ -140,7 +140,7 @@ impl State {
         }
         self.count_revived_member(slot);
         let row = &mut self.rows[slot];
-        (row.attempts, row.deliveries, row.lost) = (0, 0, 0);
+        (row.attempts, row.deliveries, row.unstarted_deliveries) = (0, 0, 0);
         if row.side != NONE {
             let side = self.side_mut(slot);
             (side.expires_at, side.worker_losses) = (None, 0);

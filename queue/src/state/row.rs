@@ -46,7 +46,7 @@ pub(super) struct Row {
     /// Bytes of the entry before its payload.
     pub(super) head_len: u16,
     /// Deliveries lost before the worker started the job.
-    pub(super) lost: u8,
+    pub(super) unstarted_deliveries: u8,
     pub(super) substate: Substate,
 }
 

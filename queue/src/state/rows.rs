@@ -223,7 +223,7 @@ impl Row {
             attempts: 0,
             deliveries: 0,
             head_len: 0,
-            lost: 0,
+            unstarted_deliveries: 0,
             substate: Substate::Free,
         }
     }

@@ -42,7 +42,7 @@ pub(super) struct Session {
     pub(super) next_settle: u64,
     pub(super) settles: RetainedAnswers<SettleOutcome>,
     /// Revoked leases by token, with their queue's number. The newest few thousand.
-    pub(super) lost: BTreeMap<u64, u32>,
+    pub(super) revoked: BTreeMap<u64, u32>,
     /// When it is to be removed (monotonic), once its link has ended.
     pub(super) forget_at: Option<u64>,
 }
@@ -66,7 +66,7 @@ impl Session {
             batches: RetainedAnswers::default(),
             next_settle: 1,
             settles: RetainedAnswers::default(),
-            lost: BTreeMap::new(),
+            revoked: BTreeMap::new(),
             forget_at: None,
         }
     }
@@ -77,10 +77,10 @@ impl Session {
     }
 
     /// Records the queue of a revoked lease.
-    pub(super) fn remember_lost(&mut self, token: u64, queue: u32, most: usize) {
-        self.lost.insert(token, queue);
-        while self.lost.len() > most {
-            self.lost.pop_first();
+    pub(super) fn remember_revoked(&mut self, token: u64, queue: u32, most: usize) {
+        self.revoked.insert(token, queue);
+        while self.revoked.len() > most {
+            self.revoked.pop_first();
         }
     }
 

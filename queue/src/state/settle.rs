@@ -192,7 +192,7 @@ impl State {
     /// Counts a refusal at the publisher, and at the queue if the session recently held that lease.
     pub(super) fn count_stale(&mut self, session: u32, token: Token) {
         self.stale_refused += 1;
-        if let Some(&queue) = self.sessions.table[session].lost.get(&token.0) {
+        if let Some(&queue) = self.sessions.table[session].revoked.get(&token.0) {
             self.queues[queue as usize].stale_refused += 1;
         }
     }

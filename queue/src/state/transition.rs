@@ -214,10 +214,10 @@ impl State {
         let row = &self.rows[slot];
         out.ended.push(Token(row.when));
         self.unrevoked_from = self.next_token;
-        self.sessions.table[row.session].remember_lost(
+        self.sessions.table[row.session].remember_revoked(
             row.when,
             row.queue,
-            self.rules.lost_leases_retained as usize,
+            self.rules.revoked_leases_retained as usize,
         );
     }
 
@@ -225,10 +225,10 @@ impl State {
     /// them the job is buried.
     pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
-        row.lost = row.lost.saturating_add(1);
-        let lost = row.lost;
+        row.unstarted_deliveries = row.unstarted_deliveries.saturating_add(1);
+        let lost = row.unstarted_deliveries;
         let attempts = u64::from(self.max_attempts(&self.rows[slot]));
-        let most = self.rules.lost_deliveries.max(3 * attempts).min(u64::from(u8::MAX));
+        let most = self.rules.unstarted_deliveries_max.max(3 * attempts).min(u64::from(u8::MAX));
         if u64::from(lost) >= most {
             self.bury_job(slot, DeathReason::Undeliverable, JobChange::LeaseLost, out);
         } else {

@@ -344,7 +344,7 @@ impl<L: Log> Store<L> {
         let leases = &mut self.leases;
         let stale = tokens.0.iter().filter(|&&token| !leases.renewed(now.mono_ms, token, link));
         let stale = stale.copied().collect();
-        self.count_stale(stale)
+        self.count_soft_stale(stale)
     }
 
     /// Records that these attempts start, or have run for a while: from now on losing their lease
@@ -357,7 +357,7 @@ impl<L: Log> Store<L> {
             |token, running_ms| !leases.started(now.mono_ms, token, link, running_ms);
         let stale = started.iter().filter(|&(token, running_ms)| is_stale(token, running_ms));
         let stale = stale.map(|(token, _)| token).collect();
-        self.count_stale(stale)
+        self.count_soft_stale(stale)
     }
 
     /// Records the progress of attempts, which queries of the job show. Returns the tokens that
@@ -371,7 +371,7 @@ impl<L: Log> Store<L> {
                 false => stale.push(progress.token),
             }
         }
-        self.count_stale(stale)
+        self.count_soft_stale(stale)
     }
 
     /// Ends leases and makes due jobs ready; returns the next deadline, in milliseconds of the
@@ -603,7 +603,7 @@ impl<L: Log> Store<L> {
         self.payload_bytes += (bytes as u64).saturating_sub(ENTRY_BYTES * entries as u64);
     }
 
-    fn count_stale(&mut self, stale: Vec<Token>) -> Tokens {
+    fn count_soft_stale(&mut self, stale: Vec<Token>) -> Tokens {
         self.soft_stale += stale.len() as u64;
         Tokens(stale)
     }

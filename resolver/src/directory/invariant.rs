@@ -19,7 +19,7 @@ impl Directory {
         let unreported = self.unreported.iter().map(|&(slot, _)| slot).collect();
         self.count_invariant(&unreported);
         assert!(
-            unreported.iter().all(|&slot| self.publishers[slot].hidden),
+            unreported.iter().all(|&slot| self.publishers[slot].is_hidden()),
             "a visible publisher is not unreported"
         );
         self.watches.invariant();

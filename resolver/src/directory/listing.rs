@@ -146,7 +146,7 @@ impl Directory {
         }
         let members = |default| {
             let members = self.paths.members(Registration { node, default }).iter();
-            members.filter(|member| !self.publishers[member.slot].hidden)
+            members.filter(|member| !self.publishers[member.slot].is_hidden())
         };
         for member in members(false) {
             match self.paths.sets.terms_table.get(member.terms).kind {

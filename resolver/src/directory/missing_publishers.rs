@@ -266,7 +266,7 @@ impl Directory {
         // The missing ones have as many at most.
         let mut left = DECLARED_RETAINED_MAX;
         let seen = self.publishers.from(0);
-        let seen = seen.filter(|(_, publisher)| publisher.is_recorded && !publisher.hidden);
+        let seen = seen.filter(|(_, publisher)| publisher.is_recorded && !publisher.is_hidden());
         let seen = seen.map(|(slot, publisher)| {
             let declarations = &publisher.declarations;
             let before = declarations.before.as_deref().map_or(0, len);
@@ -391,7 +391,7 @@ impl Directory {
         publisher.declarations = Declarations::default();
         let (info, last_active) = (publisher.info.clone(), publisher.last_active);
         self.missing_publishers.insert_departed(info, declared, departure, last_active);
-        self.publishers.add_tombstone(slot, departure);
+        self.publishers.hide(slot, departure);
         self.paths.hide(&self.publishers, slot);
         self.unreported.push_back((slot, departure));
         self.revision += 1;

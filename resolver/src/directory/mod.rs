@@ -217,8 +217,8 @@ impl Directory {
         }
     }
 
-    /// Handles what is due at `now`: expires publishers that have been silent for too long (they
-    /// are hidden, and their paths swept later), and ends the warming. However many are hidden at
+    /// Handles what is due at `now`: hides publishers that have been silent for too long (their
+    /// paths are swept later), and ends the warming. However many are hidden at
     /// once, no answer contains them from here on. Watchers are sent some of the departures now,
     /// and the others with the next calls of this or of [`Directory::sweep`].
     pub(crate) fn tick(&mut self, now: Instant) {
@@ -329,7 +329,7 @@ impl Directory {
 
     /// Hidden publishers whose paths are not all removed yet.
     pub(crate) fn hidden_len(&self) -> usize {
-        self.publishers.tombstones_len()
+        self.publishers.hidden_len()
     }
 
     /// Paths with a visible publisher.
@@ -547,7 +547,8 @@ impl Directory {
         }
         let members = self.paths.sets.members(set);
         if members.len() >= PUBLISHERS_PER_PATH_MAX {
-            let seen = members.iter().filter(|member| !self.publishers[member.slot].hidden).count();
+            let seen =
+                members.iter().filter(|member| !self.publishers[member.slot].is_hidden()).count();
             if seen >= PUBLISHERS_PER_PATH_MAX || members.len() >= 2 * PUBLISHERS_PER_PATH_MAX {
                 return Err(format!(
                     "the path has reached its limit of {PUBLISHERS_PER_PATH_MAX} publishers"
@@ -655,7 +656,7 @@ impl Directory {
         let mut left = budget.saturating_sub(self.report_hidden(budget));
         while left > 0
             && self.unreported.is_empty()
-            && let Some(slot) = self.publishers.next_tombstone()
+            && let Some(slot) = self.publishers.next_hidden()
         {
             left -= 1;
             match self.publishers[slot].registrations.pop() {
@@ -675,11 +676,11 @@ impl Directory {
                         publisher = ?info.name, id = %info.id,
                         "all paths of a hidden publisher are removed"
                     );
-                    self.publishers.remove_tombstone();
+                    self.publishers.remove_hidden();
                 }
             }
         }
-        self.publishers.next_tombstone().is_some()
+        self.publishers.next_hidden().is_some()
     }
 
     /// From now on the client sees this part of the directory: its watches begin anew. The default

@@ -203,10 +203,10 @@ impl Paths {
         let publisher = &mut publishers[only.slot];
         if has {
             publisher.sole_paths += 1;
-            self.hidden_only += usize::from(publisher.hidden);
+            self.hidden_only += usize::from(publisher.is_hidden());
         } else {
             publisher.sole_paths -= 1;
-            self.hidden_only -= usize::from(publisher.hidden);
+            self.hidden_only -= usize::from(publisher.is_hidden());
         }
     }
 
@@ -230,7 +230,7 @@ impl Paths {
                     "registered twice"
                 );
             }
-            if !publisher.hidden {
+            if !publisher.is_hidden() {
                 publisher
                     .registrations
                     .invariant(|registration| self.digest_entry(registration, slot));
@@ -262,7 +262,7 @@ impl Paths {
         let mut hidden_only = 0;
         for (slot, publisher) in publishers.iter() {
             assert_eq!(publisher.sole_paths, sole_paths.remove(&slot).unwrap_or_default());
-            hidden_only += if publisher.hidden { publisher.sole_paths } else { 0 };
+            hidden_only += if publisher.is_hidden() { publisher.sole_paths } else { 0 };
         }
         assert_eq!(hidden_only, self.hidden_only);
     }

@@ -24,9 +24,7 @@ pub(super) struct Publisher {
     deadline: Instant,
     /// When it last sent anything.
     pub(super) last_active: Instant,
-    /// Silent for too long, or stopped: no longer visible, and its paths are being removed.
-    pub(super) hidden: bool,
-    /// The reason, if it is hidden.
+    /// Why it is hidden, if it is: silent for too long, or stopped. Its paths are being removed.
     pub(super) departure: Option<Departure>,
     pub(super) registrations: Registrations,
     /// Paths that it alone publishes: once it is hidden they are invisible.
@@ -44,6 +42,12 @@ pub(super) struct Publisher {
     /// It has registered something outside `/sys`: publishers of metrics alone come and go with
     /// their process, under a new id each time.
     pub(super) is_recorded: bool,
+}
+
+impl Publisher {
+    pub(super) fn is_hidden(&self) -> bool {
+        self.departure.is_some()
+    }
 }
 
 /// The quota of paths of a publisher's identity.
@@ -76,7 +80,7 @@ pub(super) struct PublisherTable {
     /// The deadlines of all visible publishers.
     deadlines: BTreeSet<(Instant, Slot)>,
     /// Hidden publishers whose paths are still to be removed.
-    tombstones: VecDeque<Slot>,
+    hidden: VecDeque<Slot>,
 }
 
 /// The result of an announce.
@@ -96,7 +100,7 @@ impl PublisherTable {
             by_id: HashMap::new(),
             writers: HashMap::new(),
             deadlines: BTreeSet::new(),
-            tombstones: VecDeque::new(),
+            hidden: VecDeque::new(),
         }
     }
 
@@ -116,8 +120,8 @@ impl PublisherTable {
     }
 
     /// Hidden publishers that still have paths.
-    pub(super) fn tombstones_len(&self) -> usize {
-        self.tombstones.len()
+    pub(super) fn hidden_len(&self) -> usize {
+        self.hidden.len()
     }
 
     /// Makes `client` the writer of this publisher, in place of any earlier one.
@@ -145,7 +149,6 @@ impl PublisherTable {
                     client: Some(client),
                     deadline: now,
                     last_active: now,
-                    hidden: false,
                     departure: None,
                     registrations: Registrations::new(self.entries_by),
                     sole_paths: 0,
@@ -221,9 +224,8 @@ impl PublisherTable {
     }
 
     /// Hides a publisher for good. A later announce of the same id begins anew.
-    pub(super) fn add_tombstone(&mut self, slot: Slot, departure: Departure) {
+    pub(super) fn hide(&mut self, slot: Slot, departure: Departure) {
         let publisher = &mut self[slot];
-        publisher.hidden = true;
         publisher.departure = Some(departure);
         let (deadline, id) = (publisher.deadline, publisher.info.id);
         let client = publisher.client.take();
@@ -232,17 +234,17 @@ impl PublisherTable {
         if let Some(client) = client {
             self.writers.remove(&client);
         }
-        self.tombstones.push_back(slot);
+        self.hidden.push_back(slot);
     }
 
     /// The hidden publisher whose paths are removed next.
-    pub(super) fn next_tombstone(&self) -> Option<Slot> {
-        self.tombstones.front().copied()
+    pub(super) fn next_hidden(&self) -> Option<Slot> {
+        self.hidden.front().copied()
     }
 
     /// All paths of the first hidden publisher are removed: so is its record.
-    pub(super) fn remove_tombstone(&mut self) {
-        if let Some(slot) = self.tombstones.pop_front()
+    pub(super) fn remove_hidden(&mut self) {
+        if let Some(slot) = self.hidden.pop_front()
             && self.slots[slot as usize].take().is_some()
         {
             self.free.push(slot);
@@ -299,11 +301,15 @@ impl PublisherTable {
     /// Panics where two indexes disagree.
     pub(super) fn invariant(&self) {
         for (slot, publisher) in self.iter() {
-            assert_eq!(self.tombstones.contains(&slot), publisher.hidden, "a tombstone is hidden");
+            assert_eq!(
+                self.hidden.contains(&slot),
+                publisher.is_hidden(),
+                "hidden ones wait to be swept"
+            );
             let named = self.by_id.get(&publisher.info.id) == Some(&slot);
-            assert_eq!(named, !publisher.hidden, "a hidden publisher is not found by its id");
+            assert_eq!(named, !publisher.is_hidden(), "a hidden publisher is not found by its id");
             let awaited = self.deadlines.contains(&(publisher.deadline, slot));
-            assert_eq!(awaited, !publisher.hidden, "a visible publisher has a deadline");
+            assert_eq!(awaited, !publisher.is_hidden(), "a visible publisher has a deadline");
             if let Some(client) = publisher.client {
                 assert_eq!(self.writers.get(&client), Some(&Writer::For(slot)));
             }
@@ -311,7 +317,7 @@ impl PublisherTable {
         assert_eq!(self.by_id.len(), self.deadlines.len());
         for writer in self.writers.values() {
             if let Writer::For(slot) = writer {
-                assert!(!self[*slot].hidden, "a hidden publisher has no writer");
+                assert!(!self[*slot].is_hidden(), "a hidden publisher has no writer");
             }
         }
     }

@@ -91,7 +91,7 @@ impl PublisherListing {
                 compared += 1;
                 self.next = slot + 1;
                 // One whose paths are still being removed is among the missing.
-                if !publisher.hidden {
+                if !publisher.is_hidden() {
                     out.extend(part_in(scope, directory.known_at(now, slot)));
                 }
             }
@@ -193,7 +193,7 @@ impl Directory {
             Some(WatchStep::Publishers { watch, publishers }) => {
                 // A publisher hidden just now may still be counted.
                 let slots = publishers.into_iter().map(|slot| &self.publishers[slot]);
-                let seen = slots.filter(|publisher| !publisher.hidden);
+                let seen = slots.filter(|publisher| !publisher.is_hidden());
                 let mut publishers: Vec<_> = seen.map(|publisher| publisher.info.clone()).collect();
                 publishers.sort_unstable_by_key(|info| info.id);
                 FromReplica::Publishers(Publishers { watch, tracker, complete, publishers })
@@ -242,7 +242,8 @@ impl Directory {
         };
         match &mut walk {
             None => {
-                let seen = self.publishers.from(0).filter(|(_, one)| !one.hidden && one.jobs > 0);
+                let seen =
+                    self.publishers.from(0).filter(|(_, one)| !one.is_hidden() && one.jobs > 0);
                 counts.extend(seen.map(|(slot, publisher)| (slot, publisher.jobs)));
             }
             Some(walk) => {
@@ -265,7 +266,7 @@ impl Directory {
     /// The visible publishers that have jobs, or make queues, there.
     pub(super) fn with_jobs(&self, registration: Registration) -> impl Iterator<Item = Slot> {
         let members = self.paths.members(registration).iter();
-        let seen = members.filter(|member| !self.publishers[member.slot].hidden);
+        let seen = members.filter(|member| !self.publishers[member.slot].is_hidden());
         seen.filter(|member| self.paths.is_of_jobs(member.terms)).map(|member| member.slot)
     }
 

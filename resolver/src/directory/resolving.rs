@@ -158,7 +158,7 @@ impl AnswerBuilder {
     fn add_set(&mut self, directory: &Directory, set: SetId) -> Option<u32> {
         let members = directory.paths.sets.members(set).iter().copied();
         let seen: Vec<Member> =
-            members.filter(|member| !directory.publishers[member.slot].hidden).collect();
+            members.filter(|member| !directory.publishers[member.slot].is_hidden()).collect();
         if seen.is_empty() {
             return None;
         }

@@ -168,7 +168,7 @@ impl Directory {
     /// Whether it is certain from the node alone that something is visible at or below it: to a
     /// client that sees everything, every inner node is visible if no publisher is hidden.
     pub(super) fn is_certainly_visible(&self, scope: &Scope, node: NodeId) -> bool {
-        let nothing_hidden = scope.is_everything() && self.publishers.next_tombstone().is_none();
+        let nothing_hidden = scope.is_everything() && self.publishers.next_hidden().is_none();
         nothing_hidden && self.paths.tree.is_inner(node) || self.visible_in(scope, node).any()
     }
 }

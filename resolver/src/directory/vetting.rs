@@ -53,7 +53,7 @@ impl Directory {
             let limit = limit as usize;
             let owner = &self.publishers[slot].owner;
             let others = self.publishers.from(0).filter(|(other, publisher)| {
-                *other != slot && !publisher.hidden && publisher.owner == *owner
+                *other != slot && !publisher.is_hidden() && publisher.owner == *owner
             });
             let theirs: usize = others.map(|(_, publisher)| publisher.registrations.len()).sum();
             PathsQuota { limit, most: limit.saturating_sub(theirs) }

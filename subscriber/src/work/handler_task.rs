@@ -182,7 +182,7 @@ async fn unless_hung(
             return Poll::Ready(Some(outcome));
         }
         let has_time = cancel_grace == Duration::MAX;
-        if has_time || (grace.is_none() && !signal.is_taken(context.waker())) {
+        if has_time || (grace.is_none() && !signal.poll_revoked(context.waker())) {
             return Poll::Pending;
         }
         // The handler may use up the budget of the task each time.

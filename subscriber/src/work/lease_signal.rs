@@ -103,8 +103,9 @@ impl LeaseSignal {
         self.task.wake();
     }
 
-    /// True once the job was taken away from the handler; until then the task is woken for it.
-    pub(crate) fn is_taken(&self, task: &Waker) -> bool {
+    /// True once the job was revoked from the handler, other than by a shutdown; until then the
+    /// task is woken for it.
+    pub(crate) fn poll_revoked(&self, task: &Waker) -> bool {
         self.task.register(task);
         // At the end of a shutdown the supervisor drops handlers, and releases their jobs.
         self.is_cancelled.load(Ordering::Acquire)

@@ -303,7 +303,7 @@ async fn certificates_and_policies_change_under_load_without_a_lost_or_doubled_j
     let twice: Vec<_> =
         done.lock().unwrap().iter().filter(|(_, n)| **n > 1).map(|(j, _)| j.clone()).collect();
     assert!(twice.is_empty(), "{twice:?} ran twice");
-    assert_eq!((links_lost, report.leases_lost, report.stale_refused), (0, 0, 0));
+    assert_eq!((links_lost, report.leases_revoked, report.stale_refused), (0, 0, 0));
     assert_eq!(report.completed, u64::from(jobs));
 
     // A worker that loses its rights loses its link, and takes nothing more.

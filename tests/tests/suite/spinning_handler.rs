@@ -59,6 +59,6 @@ async fn a_handler_that_spins_keeps_its_job_and_the_waiting_ones_run_elsewhere()
     let report = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
     other_handle.drain();
     let other = other.await.unwrap().unwrap();
-    assert_eq!((report.completed, report.released, report.leases_lost), (1, 2, 0));
+    assert_eq!((report.completed, report.released, report.leases_revoked), (1, 2, 0));
     assert_eq!((other.completed, other.stale_refused + report.stale_refused), (2, 0));
 }

@@ -8,7 +8,7 @@ use longshore::{Due, JobId, NewJob, Unique};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::arguments::parse_parent;
+use crate::arguments::parse_job_id;
 use crate::backoff::parse_backoff;
 use crate::time::{parse_deadline, parse_duration, parse_timestamp};
 use crate::unique::{parse_on_conflict, parse_until};
@@ -144,7 +144,7 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
     job.headers.0.extend(line.headers);
     if let Some(batch) = line.batch {
-        job = job.in_batch(named("batch", parse_parent(&batch))?);
+        job = job.in_batch(named("batch", parse_job_id(&batch))?);
     }
     let after = [
         parents(&line.after, "after")?,
@@ -155,7 +155,7 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
 }
 
 fn parents(jobs: &[String], name: &str) -> Result<Vec<JobId>, String> {
-    jobs.iter().map(|job| named(name, parse_parent(job))).collect()
+    jobs.iter().map(|job| named(name, parse_job_id(job))).collect()
 }
 
 fn set_unique(

@@ -30,8 +30,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const READY_WAIT: Duration = Duration::from_secs(10);
 /// The thread of the links runs four times a second, so it hangs after this time without.
 const LINKS_SILENT_MAX: Duration = Duration::from_secs(10);
-/// The time for a command to end: 10 s from SIGTERM to SIGKILL, and a second to be reaped.
-const COMMAND_GRACE: Duration = process::TERM_GRACE.saturating_add(process::OUTPUT_GRACE);
+/// The time for a command to end: 10 s from SIGTERM to SIGKILL, a second for its output, and one to
+/// spare.
+const COMMAND_GRACE: Duration = process::TERM_GRACE
+    .saturating_add(process::OUTPUT_GRACE)
+    .saturating_add(Duration::from_secs(1));
 
 pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result<()> {
     check_command(&arguments.command)?;
@@ -240,7 +243,7 @@ fn print_report(
         let mut value = json!({
             "completed": report.completed, "failed": report.failed, "buried": report.buried,
             "released": report.released, "redelivered": report.redelivered,
-            "stale_refused": report.stale_refused, "leases_lost": report.leases_lost,
+            "stale_refused": report.stale_refused, "leases_revoked": report.leases_revoked,
             "unanswered": report.unanswered,
         });
         if let Some(left) = left {
@@ -256,7 +259,7 @@ fn print_report(
         (report.failed, if report.failed == 1 { "attempt failed" } else { "attempts failed" }),
         (report.buried, "buried"),
         (report.released, "released"),
-        (report.leases_lost, "leases lost"),
+        (report.leases_revoked, "revoked"),
         (report.stale_refused, "refused: their lease had ended"),
         (report.unanswered, "unanswered: they may run again"),
     ] {

@@ -321,35 +321,40 @@ mod tests {
         assert!(message.len() <= ERROR_BYTES_MAX && message.ends_with("xthe end"));
     }
 
+    /// Waits, at most 30 s of real time.
+    fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_group_is_killed_ten_seconds_after_sigterm() {
         let folder = tempfile::tempdir().unwrap();
         let [note, new] = ["note", "new"].map(|name| folder.path().join(name));
-        let script = format!(
-            "trap '' TERM; echo $$ > {0}; mv {0} {1}; while :; do sleep 0.2; done",
-            new.display(),
-            note.display()
-        );
+        // A child that ignores SIGTERM, too, and holds no pipe.
+        let child = "(while :; do sleep 0.2; done) > /dev/null 2>&1 &";
+        let (new, note_text) = (new.display(), note.display());
+        let script = format!("trap '' TERM; {child} echo $! > {new}; mv {new} {note_text}; wait");
         let command = ["sh", "-c", &script].map(OsString::from);
         let began = tokio::time::Instant::now();
         // The clock stands still while a blocking task runs.
         let started = tokio::task::spawn_blocking({
             let note = note.clone();
-            move || {
-                let began = std::time::Instant::now();
-                while !note.exists() {
-                    assert!(began.elapsed() < Duration::from_secs(30), "it does not start");
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            }
+            move || wait_until("the command starts", || note.exists())
         });
         let cancelled = async { started.await.unwrap() };
         let ended = run(&command, &[], Bytes::new(), true, cancelled).await.unwrap();
         assert_eq!(ended, CommandOutcome::Stopped);
         let took = began.elapsed().as_secs_f64();
         assert!((10.0..12.0).contains(&took), "{took} s");
-        let shell = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
-        assert!(rustix::process::test_kill_process(Pid::from_raw(shell).unwrap()).is_err());
+        let child = std::fs::read_to_string(&note).unwrap().trim().to_owned();
+        wait_until("its child is killed", || {
+            let status = std::fs::read_to_string(format!("/proc/{child}/stat"));
+            status.map_or(true, |status| status.contains(") Z "))
+        });
     }
 
     #[tokio::test]
@@ -366,13 +371,19 @@ mod tests {
     async fn children_of_a_cancelled_command_have_time_to_end_too() {
         let folder = tempfile::tempdir().unwrap();
         let note = folder.path().join("cleaned");
+        let ready = folder.path().join("ready");
         // The shell ends at once, and its child cleans up for longer than output is waited for.
-        let child = format!("trap \"sleep 1.5; touch {}\" TERM; sleep 8 & wait", note.display());
+        let (cleaned, is_ready) = (note.display(), ready.display());
+        let child =
+            format!("trap \"sleep 1.5; touch {cleaned}\" TERM; touch {is_ready}; sleep 8 & wait");
         let script = format!("sh -c '{child}' > {0}/out 2>&1 & wait", folder.path().display());
         let command = ["sh", "-c", &script].map(OsString::from);
-        let soon = tokio::time::sleep(Duration::from_millis(200));
+        let cancelled = async {
+            let started = move || wait_until("the child starts", || ready.exists());
+            tokio::task::spawn_blocking(started).await.unwrap();
+        };
         let began = std::time::Instant::now();
-        let ended = run(&command, &[], Bytes::new(), true, soon).await.unwrap();
+        let ended = run(&command, &[], Bytes::new(), true, cancelled).await.unwrap();
         assert_eq!(ended, CommandOutcome::Stopped);
         assert!(note.exists());
         assert!(began.elapsed() < Duration::from_secs(6), "the group has ended");

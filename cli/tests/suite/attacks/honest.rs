@@ -184,7 +184,7 @@ impl Honest {
         let done = shared.done.lock().unwrap();
         let twice: Vec<_> = done.iter().filter(|(_, times)| **times > 1).collect();
         assert!(twice.is_empty(), "{twice:?}");
-        assert_eq!((report.leases_lost, report.stale_refused), (0, 0), "{report:?}");
+        assert_eq!((report.leases_revoked, report.stale_refused), (0, 0), "{report:?}");
         println!("{jobs} honest jobs, each done once");
     }
 }

@@ -289,7 +289,7 @@ async fn serve(plan: WorkerPlan) {
     let report_json = serde_json::json!({
         "completed": report.completed, "released": report.released,
         "redelivered": report.redelivered, "stale_refused": report.stale_refused,
-        "leases_lost": report.leases_lost, "unanswered": report.unanswered,
+        "leases_revoked": report.leases_revoked, "unanswered": report.unanswered,
     });
     std::fs::write(report_of(&plan), report_json.to_string()).unwrap();
 }

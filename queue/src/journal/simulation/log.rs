@@ -18,7 +18,7 @@ use crate::journal::compaction::pace::CHUNK_BYTES;
 use crate::journal::files::directory::{Directory, Segment};
 use crate::journal::space::ballast::{Ballast, is_full};
 use crate::journal::wal::commit_watermark::CommitWatermark;
-use crate::journal::wal::pending_sync::PendingSync;
+use crate::journal::wal::pending_watermark::PendingWatermark;
 use crate::journal::wal::progress::CommitProgress;
 use crate::journal::wal::records::JournalRecords;
 use crate::journal::wal::writer::{BackgroundWork, PendingCommand, Writer};
@@ -55,7 +55,7 @@ pub(super) struct ManualBackground {
     records: Arc<JournalRecords>,
     watermark: Arc<CommitWatermark>,
     next: Arc<Mutex<Option<Segment>>>,
-    pending: Arc<Mutex<PendingSync>>,
+    pending: Arc<Mutex<PendingWatermark>>,
     compactor: Arc<Mutex<Compactor>>,
     cycles: Arc<CycleMetrics>,
     /// Whether a snapshot is requested.
@@ -86,7 +86,7 @@ impl SteppedLog {
             records,
             watermark,
             next: Arc::default(),
-            pending: Arc::new(Mutex::new(PendingSync::new(recovered.last_index))),
+            pending: Arc::new(Mutex::new(PendingWatermark::new(recovered.last_index))),
             compactor: Arc::new(Mutex::new(compactor)),
             cycles,
             snapshot_wanted: Arc::default(),
@@ -253,7 +253,7 @@ impl Log for SteppedLog {
         let index = self.appended;
         let whole_body = Bytes::from([&head[..], &body[..]].concat());
         self.submitted.lock().push(Submitted { index, now, kind, body: whole_body });
-        let command = PendingCommand { index, now, kind, head, body, synced: false };
+        let command = PendingCommand { index, now, kind, head, body, must_sync: false };
         let bytes = command.record_len();
         self.background.progress.uncommitted_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.batch.push(command);
@@ -262,7 +262,7 @@ impl Log for SteppedLog {
 
     fn sync(&mut self) {
         if let Some(last) = self.batch.last_mut() {
-            last.synced = true;
+            last.must_sync = true;
         }
     }
 

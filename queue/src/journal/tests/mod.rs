@@ -49,7 +49,7 @@ fn body(index: u64, length: usize) -> Bytes {
 fn command(index: u64, length: usize) -> PendingCommand {
     let now = Now { mono_ms: index, wall_ms: 1_000 + index };
     let head = Bytes::copy_from_slice(b"headhead");
-    PendingCommand { index, now, kind: 8, head, body: body(index, length), synced: false }
+    PendingCommand { index, now, kind: 8, head, body: body(index, length), must_sync: false }
 }
 
 /// A journal without threads: the test decides what it does, and in which order.

@@ -5,7 +5,7 @@ pub(crate) mod commit_watermark;
 pub(crate) mod format;
 pub(crate) mod header_proof;
 pub(crate) mod locations;
-pub(crate) mod pending_sync;
+pub(crate) mod pending_watermark;
 pub(crate) mod progress;
 pub(crate) mod record;
 pub(crate) mod record_reader;

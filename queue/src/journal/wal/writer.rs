@@ -31,7 +31,7 @@ pub(crate) struct PendingCommand {
     pub(crate) head: Bytes,
     pub(crate) body: Bytes,
     /// Its commit is synced at every durability level.
-    pub(crate) synced: bool,
+    pub(crate) must_sync: bool,
 }
 
 impl PendingCommand {
@@ -67,7 +67,7 @@ pub(crate) struct Writer<C> {
     last_index: u64,
     record_bytes: usize,
     /// Whether the current commit must be synced.
-    synced: bool,
+    must_sync: bool,
 }
 
 impl<C: BackgroundWork> Writer<C> {
@@ -94,7 +94,7 @@ impl<C: BackgroundWork> Writer<C> {
             first_index: 0,
             last_index: 0,
             record_bytes: 0,
-            synced: false,
+            must_sync: false,
         }
     }
 
@@ -140,7 +140,7 @@ impl<C: BackgroundWork> Writer<C> {
         header.encode(segment.seed, &command.head, &command.body, &mut self.buffer);
         self.record_bytes += command.record_len();
         self.last_index = command.index;
-        self.synced |= command.synced || self.durability == Durability::Fsync;
+        self.must_sync |= command.must_sync || self.durability == Durability::Fsync;
     }
 
     fn commit(&mut self) -> Result<(), Poisoned> {
@@ -161,7 +161,7 @@ impl<C: BackgroundWork> Writer<C> {
             .file
             .write_at(&self.buffer, segment.at)
             .map_err(|error| poisoned("writing", &segment.path, error))?;
-        let synced = std::mem::take(&mut self.synced);
+        let synced = std::mem::take(&mut self.must_sync);
         if synced {
             segment.file.sync_data().map_err(|error| poisoned("syncing", &segment.path, error))?;
             self.progress.syncs.fetch_add(1, Ordering::Relaxed);

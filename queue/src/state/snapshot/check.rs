@@ -151,7 +151,7 @@ impl State {
         for (_, session) in self.sessions.table.iter() {
             if !is_list(&session.leases)
                 || !self.names.is_known(session.name)
-                || session.lost.values().any(|&queue| queue >= queues)
+                || session.revoked.values().any(|&queue| queue >= queues)
                 || !session.parked.iter().all(is_subscription)
             {
                 return inconsistent("a session");

@@ -127,7 +127,7 @@ impl Encode for Row {
         for count in [self.attempts, self.deliveries] {
             out.u64(u64::from(count));
         }
-        out.u8(self.lost);
+        out.u8(self.unstarted_deliveries);
     }
 }
 
@@ -158,7 +158,7 @@ impl Decode for Row {
             side: index(r)?,
             attempts: r.u16()?,
             deliveries: r.u16()?,
-            lost: r.u8()?,
+            unstarted_deliveries: r.u8()?,
         })
     }
 }

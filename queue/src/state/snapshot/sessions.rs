@@ -49,8 +49,8 @@ impl Encode for Session {
         put_answers(out, &self.batches);
         out.u64(self.next_settle);
         put_answers(out, &self.settles);
-        out.u64(self.lost.len() as u64);
-        for (&token, &queue) in &self.lost {
+        out.u64(self.revoked.len() as u64);
+        for (&token, &queue) in &self.revoked {
             out.u64(token);
             out.u64(u64::from(queue));
         }
@@ -75,8 +75,8 @@ impl Decode for Session {
         session.batches = answers(r, BATCH_JOBS_MAX)?;
         session.next_settle = r.u64()?;
         session.settles = answers(r, SETTLES_MAX)?;
-        for _ in 0..r.count("lost leases", usize::MAX, 2)? {
-            session.lost.insert(r.u64()?, r.u32()?);
+        for _ in 0..r.count("revoked leases", usize::MAX, 2)? {
+            session.revoked.insert(r.u64()?, r.u32()?);
         }
         session.forget_at = r.option()?;
         Ok(session)

@@ -101,8 +101,8 @@ impl JobContext {
         self.keeps_result
     }
 
-    /// The number of deliveries of the job, including this one. Larger than `attempt` if a delivery
-    /// was released unstarted.
+    /// The number of deliveries of the job, including this one. Larger than `attempt` if an earlier
+    /// one used up no attempt: it was released, snoozed, throttled, or lost before it began.
     pub fn deliveries(&self) -> u16 {
         self.deliveries
     }

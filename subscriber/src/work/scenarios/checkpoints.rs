@@ -119,7 +119,7 @@ async fn a_stale_checkpoint_cancels_its_context() {
     assert_eq!(ctx.cancel_reason(), Some(CancelReason::LeaseLost));
     assert_eq!(ctx.checkpoint("later still").await, lost);
     let stats = worker.session.stats();
-    assert_eq!((stats.stale_refused, stats.leases_lost, stats.checkpoints), (1, 1, 0));
+    assert_eq!((stats.stale_refused, stats.leases_revoked, stats.checkpoints), (1, 1, 0));
     go.add_permits(1);
     let batch = link.settle().await;
     link.answer(&batch, SettleOutcome::StaleToken);

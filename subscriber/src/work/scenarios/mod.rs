@@ -334,7 +334,7 @@ async fn a_new_link_resumes_exactly_the_unsettled_tokens() {
     assert_eq!(rest, [3, 4]);
     worker.handle.drain();
     let report = worker.report().await;
-    assert_eq!((report.completed, report.stale_refused, report.leases_lost), (4, 0, 0));
+    assert_eq!((report.completed, report.stale_refused, report.leases_revoked), (4, 0, 0));
 }
 
 #[tokio::test]
@@ -388,7 +388,7 @@ async fn a_token_lost_over_a_reconnect_cancels_its_context() {
     link.granted(2).await;
     worker.handle.drain();
     let report = worker.report().await;
-    assert_eq!((report.completed, report.leases_lost), (0, 2));
+    assert_eq!((report.completed, report.leases_revoked), (0, 2));
     assert!(started_rx.try_recv().is_err(), "the one that waited never ran");
 }
 
@@ -433,7 +433,7 @@ async fn unanswered_renewals_cancel_a_running_job() {
     assert_eq!(link.renewal().await, [1]);
     assert!(ctx.deadline() > first_deadline && !ctx.is_cancelled());
     assert_eq!(within(ctx.cancelled()).await, CancelReason::LeaseLost);
-    worker.until(|stats| stats.leases_lost == 1).await;
+    worker.until(|stats| stats.leases_revoked == 1).await;
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn a_run_timeout_cancels_the_attempt() {
     worker.until(|stats| stats.stale_refused == 1).await;
     worker.handle.drain();
     let report = worker.report().await;
-    assert_eq!((report.completed, report.leases_lost), (0, 1));
+    assert_eq!((report.completed, report.leases_revoked), (0, 1));
 }
 
 /// Its end panics.
@@ -144,5 +144,5 @@ async fn a_handler_that_hangs_is_dropped_once_its_job_is_taken_away() {
     link.answer(&batch, SettleOutcome::Accepted);
     worker.handle.drain();
     let report = worker.report().await;
-    assert_eq!((report.completed, report.leases_lost), (1, 3));
+    assert_eq!((report.completed, report.leases_revoked), (1, 3));
 }

@@ -175,7 +175,7 @@ impl WorkerSession {
             "a checkpoint or query was refused with StaleToken: its lease was lost"
         );
         let lost = state.slot(slot_id).leases.revoke(&[token]);
-        self.cancel_lost(state, slot_id, lost, CancelReason::LeaseLost);
+        self.revoke_leases(state, slot_id, lost, CancelReason::LeaseLost);
     }
 }
 

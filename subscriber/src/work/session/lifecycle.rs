@@ -25,7 +25,7 @@ impl WorkerSession {
             let slot = &mut state.slots[slot_id];
             if slot.sender.is_none() && slot.leases.next_deadline().is_some_and(|due| due <= now) {
                 let lost = slot.leases.take_due(now).lost;
-                self.cancel_lost(&mut state, slot_id as SlotId, lost, CancelReason::LeaseLost);
+                self.revoke_leases(&mut state, slot_id as SlotId, lost, CancelReason::LeaseLost);
             }
         }
     }

@@ -72,7 +72,7 @@ impl WorkerSession {
         if state.quiet {
             state.slot(slot_id).quiet_reply = Some(0);
         }
-        self.cancel_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+        self.revoke_leases(&mut state, slot_id, lost, CancelReason::LeaseLost);
         if state.resume_suspended(slot_id, self.clock(), now) {
             self.wake_handler_task(&state);
         }
@@ -230,7 +230,7 @@ impl WorkerSession {
                 signal.extend(ends);
             }
         });
-        self.cancel_lost(&mut state, slot_id, lost, CancelReason::LeaseLost);
+        self.revoke_leases(&mut state, slot_id, lost, CancelReason::LeaseLost);
     }
 
     pub(crate) fn revoked(&self, slot_id: SlotId, reason: Revoked, tokens: &[Token]) {
@@ -241,7 +241,7 @@ impl WorkerSession {
             Revoked::LeaseLost => CancelReason::LeaseLost,
             Revoked::TimedOut => CancelReason::TimedOut,
         };
-        self.cancel_lost(&mut state, slot_id, lost, reason);
+        self.revoke_leases(&mut state, slot_id, lost, reason);
     }
 
     /// What the link is to send now. Without `room` in its send queue, settles wait, and credits
@@ -283,7 +283,7 @@ impl WorkerSession {
                 %publisher, leases = due.lost.len(),
                 "leases ended: their renewals were not answered in time"
             );
-            self.cancel_lost(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
+            self.revoke_leases(&mut state, slot_id, due.lost, CancelReason::LeaseLost);
         }
         self.free(&mut state, publisher, freed);
         if state.resume_suspended(slot_id, self.clock(), now) {
@@ -317,7 +317,7 @@ impl WorkerSession {
     /// Handles lost leases: cancels their running handlers, drops the waiting jobs, and frees their
     /// credits. A running job frees its credit when its handler returns. A settle that waits for
     /// space is dropped: it would be refused.
-    pub(super) fn cancel_lost(
+    pub(super) fn revoke_leases(
         &self,
         state: &mut State,
         slot_id: SlotId,
@@ -328,7 +328,7 @@ impl WorkerSession {
             return;
         }
         let mut waiting = SubscriptionCounts::default();
-        state.stats.leases_lost += lost.len() as u64;
+        state.stats.leases_revoked += lost.len() as u64;
         let slot = &mut state.slots[slot_id as usize];
         let mut settled = BTreeSet::new();
         for (token, LeasedJob { subscription, holder }) in lost {

@@ -85,7 +85,7 @@ fn no_job_starts_after_its_lease_ended_in_a_pause() {
     pass(&mut session, LEASE);
     assert_eq!(next_job(&session), None);
     session.tick();
-    assert_eq!(session.stats().leases_lost, 2);
+    assert_eq!(session.stats().leases_revoked, 2);
 
     let mut session = session_with(&[1]);
     pass(&mut session, LEASE);
@@ -156,7 +156,7 @@ fn jobs_past_the_grace_wait_for_a_received_byte() {
     let begun = session.state.lock().slot(0).leases.running_attempts(now);
     assert_eq!(begun.len(), 1, "a later link reports the first alone as begun: {begun:?}");
     assert_eq!(
-        (session.stats().jobs_held, session.stats().leases_lost),
+        (session.stats().jobs_held, session.stats().leases_revoked),
         (2, 0),
         "the announced job is released"
     );
@@ -209,7 +209,7 @@ fn suspended_jobs_end_with_their_leases() {
     suspended(&mut session);
     pass(&mut session, LEASE);
     session.tick();
-    assert_eq!(session.stats().leases_lost, 2);
+    assert_eq!(session.stats().leases_revoked, 2);
     assert!(session.state.lock().slot(0).suspended.is_empty());
 
     let mut session = session_with(&[1, 2]);
@@ -546,7 +546,7 @@ async fn results_for_a_publisher_that_is_gone_stop_nobody() {
     pass(&mut session, LEASE);
     session.tick();
     assert_eq!(session.state.lock().unanswered(), 0, "without leases they would be refused");
-    assert_eq!((session.stats().leases_lost, session.stats().unanswered), (70, 70));
+    assert_eq!((session.stats().leases_revoked, session.stats().unanswered), (70, 70));
 }
 
 #[tokio::test(start_paused = true)]
@@ -603,5 +603,5 @@ async fn leases_of_results_that_wait_for_the_link_are_renewed() {
     let out = session.outgoing(0, true);
     assert_eq!((out.settles.len(), out.renew.len()), (1, 0));
     assert_eq!(session.state.lock().slots[0].leases.len(), 0, "it is on its way");
-    assert_eq!(session.stats().leases_lost, 0);
+    assert_eq!(session.stats().leases_revoked, 0);
 }

@@ -242,7 +242,7 @@ impl Model {
                     (before * 1_000 / u128::from(pace.per_second)) as u64
                 });
                 let job = &mut self.jobs[number];
-                (job.attempts, job.deliveries, job.lost) = (0, 0, 0);
+                (job.attempts, job.deliveries, job.unstarted_deliveries) = (0, 0, 0);
                 job.worker_losses = 0;
                 (job.expires_at, job.ended) = (None, None);
                 (job.ready_since, job.was_scheduled) = (self.now.mono_ms, true);

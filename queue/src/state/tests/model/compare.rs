@@ -183,7 +183,7 @@ impl Harness {
             assert_ne!(is_still_leased_to(token, session), Some(false), "{token:?} runs");
         }
         for (number, session) in self.model.sessions.iter().enumerate() {
-            for &(token, _) in &session.lost {
+            for &(token, _) in &session.revoked {
                 assert_ne!(is_still_leased_to(token, number), Some(true), "{token:?} was revoked");
             }
         }

@@ -185,7 +185,7 @@ impl Harness {
             keep_ms: 5,
             keep_dead_ms: 5,
             worker_losses: 1,
-            lost_deliveries: 1,
+            unstarted_deliveries_max: 1,
             answers_retained: 1,
             key_bytes: 0,
             order_keys: 0,

@@ -74,7 +74,7 @@ pub(super) struct Job {
     pub(super) attempts: u16,
     pub(super) deliveries: u16,
     /// Deliveries lost before a worker started the job.
-    pub(super) lost: u32,
+    pub(super) unstarted_deliveries: u32,
     /// Attempts that lost their worker.
     pub(super) worker_losses: u8,
     pub(super) enqueued_wall_ms: u64,

@@ -78,8 +78,8 @@ impl Model {
     pub(super) fn lose_delivery(&mut self, number: usize, to: &mut Expected<'_>) {
         let most = u32::from(self.max_attempts(&self.jobs[number])).saturating_mul(3);
         let job = &mut self.jobs[number];
-        job.lost += 1;
-        if job.lost >= most.clamp(30, 255) {
+        job.unstarted_deliveries += 1;
+        if job.unstarted_deliveries >= most.clamp(30, 255) {
             self.die(number, DeathReason::Undeliverable, JobChange::LeaseLost, to);
         } else {
             self.make_ready(number, JobChange::LeaseLost, to);
@@ -91,7 +91,7 @@ impl Model {
         let Phase::Running { token, session } = self.jobs[job].phase else { return };
         to.ended.push(token);
         let path = self.jobs[job].path.clone();
-        self.sessions[session].lost.push((token, path));
+        self.sessions[session].revoked.push((token, path));
         if let (Some(why), Some(link)) = (why, self.sessions[session].link) {
             to.revoked.push((link, why, token));
         }

@@ -143,7 +143,7 @@ impl Model {
             phase: Phase::Prepared(until),
             attempts: 0,
             deliveries: 0,
-            lost: 0,
+            unstarted_deliveries: 0,
             worker_losses: 0,
             enqueued_wall_ms: self.enqueued_at(),
             made_by: self.made_by.clone(),

@@ -34,7 +34,7 @@ pub(super) struct Session {
     next_settle: u64,
     settles: BTreeMap<u64, Runs<SettleOutcome>>,
     /// Revoked leases, with the queue of each job.
-    pub(super) lost: Vec<(Token, Path)>,
+    pub(super) revoked: Vec<(Token, Path)>,
     pub(super) forget_at: Option<u64>,
     pub(super) is_known: bool,
 }
@@ -52,7 +52,7 @@ impl Session {
             batches: Vec::new(),
             next_settle: 1,
             settles: BTreeMap::new(),
-            lost: Vec::new(),
+            revoked: Vec::new(),
             forget_at: None,
             is_known: true,
         }
@@ -155,7 +155,7 @@ impl Model {
 
     pub(super) fn count_stale(&mut self, session: usize, token: Token) {
         self.stale_refused += 1;
-        let lost = self.sessions[session].lost.iter().find(|(t, _)| *t == token);
+        let lost = self.sessions[session].revoked.iter().find(|(t, _)| *t == token);
         if let Some((_, path)) = lost.cloned() {
             self.queue(&path).stale += 1;
         }

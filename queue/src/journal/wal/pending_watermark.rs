@@ -1,4 +1,5 @@
-//! The next commit watermark, and the files to sync before it.
+//! The next commit watermark, and the files to sync before it. Not the sync before an
+//! acknowledgement: that is in `writer.rs`.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use crate::journal::files::directory::{Directory, poisoned};
 use crate::journal::wal::commit_watermark::CommitWatermark;
 
 /// The files to sync, and the index of the next commit watermark.
-pub(crate) struct PendingSync {
+pub(crate) struct PendingWatermark {
     /// The last reported index. Other threads see a commit before its file is added here: their
     /// index may be too high.
     index: u64,
@@ -16,10 +17,10 @@ pub(crate) struct PendingSync {
     unsynced: Vec<Arc<dyn JournalFile>>,
 }
 
-impl PendingSync {
+impl PendingWatermark {
     /// Everything up to `index` is synced.
-    pub(crate) fn new(index: u64) -> PendingSync {
-        PendingSync { index, unsynced: Vec::new() }
+    pub(crate) fn new(index: u64) -> PendingWatermark {
+        PendingWatermark { index, unsynced: Vec::new() }
     }
 
     /// The index of the next commit watermark.
@@ -36,8 +37,8 @@ impl PendingSync {
     }
 
     /// Takes everything pending; later commits are pending again.
-    pub(crate) fn take(&mut self) -> PendingSync {
-        PendingSync { index: self.index, unsynced: std::mem::take(&mut self.unsynced) }
+    pub(crate) fn take(&mut self) -> PendingWatermark {
+        PendingWatermark { index: self.index, unsynced: std::mem::take(&mut self.unsynced) }
     }
 
     /// Syncs the files, then writes the watermark.
