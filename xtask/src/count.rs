@@ -134,9 +134,8 @@ fn kinds_ratio(workload: &BTreeMap<String, Cost>) -> anyhow::Result<f64> {
 }
 
 fn build() -> anyhow::Result<PathBuf> {
-    // As `cargo nextest` has built it, with the features of the whole workspace.
-    let arguments =
-        ["build", "--quiet", "--locked", "--profile", "test", "--workspace", "--example", "count"];
+    // With `--workspace`: the package alone would be built again with fewer features.
+    let arguments = ["build", "--quiet", "--locked", "--workspace", "--example", "count"];
     let status = cargo().args(arguments).status()?;
     ensure!(status.success(), "the workloads do not compile");
     Ok(target()?.join("debug/examples/count"))
