@@ -331,7 +331,7 @@ mod tests {
             "longshore limit rm smtp",
             "longshore enqueue /jobs text --limit-key acme --cost 5",
             "longshore enqueue /jobs text --after 019a0000-0000-7000-8000-000000000001 \
-             --after-end pa:019a0000-0000-7000-8000-000000000002",
+             --after-end 1a2b3c4d:019a0000-0000-7000-8000-000000000002",
             "longshore batch new /imports monday --batch 01920f3e-5b7a-7fff-bfff-ffffffffffff",
             "longshore batch ls /imports --limit 5",
             "longshore batch show 01920f3e-5b7a-7fff-bfff-ffffffffffff --json",

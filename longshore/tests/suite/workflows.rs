@@ -199,6 +199,37 @@ async fn parents_that_are_gone_or_others_are_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// For parents that are too large for one read: each job is on one page, the parent first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_is_read_page_by_page() -> anyhow::Result<()> {
+    async fn by_pages(_: Payload<Concat>, context: JobContext) -> anyhow::Result<String> {
+        let parent = context.parents().last().ok_or_else(|| anyhow::anyhow!("no parent"))?.job;
+        let (mut jobs, mut pages, mut next) = (Vec::new(), 0, Some(0));
+        while let Some(cursor) = next {
+            let page = context.parent_page(parent, cursor).await?;
+            jobs.extend(page.jobs);
+            (pages, next) = (pages + 1, page.next);
+        }
+        anyhow::ensure!(jobs[0].id == parent && jobs[0].is_batch, "{:?} is first", jobs[0]);
+        jobs.sort_unstable_by_key(|job| job.id);
+        anyhow::ensure!(jobs == context.parent_jobs(parent).await?, "the pages have all of it");
+        Ok(format!("{} jobs on {pages} pages", jobs.len()))
+    }
+    let system = TestSystem::start().await?;
+    let movie = Workflow::new("/movies".parse()?, "movie 7");
+    let parts = movie.step(Probe { movie: 7 }).fan_out(0..250, |part| Encode { part });
+    let joined = parts.join(Concat);
+    movie.enqueue(&system.producer()).await?;
+    let worker = system.worker().state(Arc::new(AtomicBool::new(false)));
+    let worker = worker.handle(probe).handle(encode).handle(by_pages);
+    system.drain(worker, |jobs| jobs.run()).await?;
+    let found = system.queues().job(joined.id()).await?.job;
+    let result = found.result.as_deref().map(String::from_utf8_lossy);
+    assert_eq!(result.as_deref(), Some("\"251 jobs on 3 pages\""));
+    system.stop().await;
+    Ok(())
+}
+
 /// A fan-out of nothing is over at once; its join still follows what is before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_of_nothing_follows_the_step_before() -> anyhow::Result<()> {

@@ -310,6 +310,38 @@ fn truncated_command_is_an_error() {
 }
 
 #[test]
+fn fields_over_their_limits_are_refused() {
+    let text = |length: usize| "n".repeat(length);
+    for (kind, limit) in [
+        (2, NAME_BYTES_MAX),
+        (2, CLIENT_IDENTITY_BYTES_MAX),
+        (18, BATCH_JOBS_MAX),
+        (23, LIMIT_NAME_BYTES_MAX),
+        (25, SCHEDULE_NAME_BYTES_MAX),
+        (26, SCHEDULE_NAME_BYTES_MAX),
+        (27, SCHEDULE_NAME_BYTES_MAX),
+    ] {
+        let (known, ..) = one_of_each().into_iter().find(|one| one.1 == kind).unwrap();
+        let with = |length: usize| {
+            let mut command = known.clone();
+            match &mut command {
+                Command::LinkUp { name, .. } if limit == NAME_BYTES_MAX => *name = text(length),
+                Command::LinkUp { identity, .. } => *identity = text(length),
+                Command::Refuse { jobs, .. } => *jobs = length as u32,
+                Command::RemoveLimit { name, .. }
+                | Command::RemoveSchedule { name, .. }
+                | Command::PauseSchedule { name, .. }
+                | Command::RunSchedule { name, .. } => *name = text(length),
+                other => unreachable!("{other:?}"),
+            }
+            command
+        };
+        assert_eq!(Command::decode(kind, whole(&with(limit))), Ok(with(limit)));
+        assert!(Command::decode(kind, whole(&with(limit + 1))).is_err(), "{kind} {limit}");
+    }
+}
+
+#[test]
 fn unknown_kind_is_an_error() {
     for kind in (KIND_MAX + 1..=255).chain([0]) {
         assert!(Command::decode(kind, Bytes::new()).is_err(), "{kind}");
