@@ -374,15 +374,17 @@ mod tests {
         let ready = folder.path().join("ready");
         // The shell ends at once, and its child cleans up for longer than output is waited for.
         let (cleaned, is_ready) = (note.display(), ready.display());
-        let child =
-            format!("trap \"sleep 1.5; touch {cleaned}\" TERM; touch {is_ready}; sleep 8 & wait");
+        let child = format!(
+            "trap \"sleep 1.5; touch {cleaned}; exit\" TERM; sleep 20 & touch {is_ready}; wait"
+        );
         let script = format!("sh -c '{child}' > {0}/out 2>&1 & wait", folder.path().display());
         let command = ["sh", "-c", &script].map(OsString::from);
+        let mut began = std::time::Instant::now();
         let cancelled = async {
             let started = move || wait_until("the child starts", || ready.exists());
             tokio::task::spawn_blocking(started).await.unwrap();
+            began = std::time::Instant::now();
         };
-        let began = std::time::Instant::now();
         let ended = run(&command, &[], Bytes::new(), true, cancelled).await.unwrap();
         assert_eq!(ended, CommandOutcome::Stopped);
         assert!(note.exists());
