@@ -205,7 +205,8 @@ struct Calls {
 
 impl Calls {
     /// Of callgrind's file: `part: 2` to `part: 3`. Calls are lines `calls=NUMBER …` below one
-    /// with the called function, `cfn=(ID) NAME`. Only the first mention of a function has its name.
+    /// with the called function, `cfn=(ID) NAME`. Only the first mention of a function has its
+    /// name.
     fn parse(text: &str) -> Option<Calls> {
         let mut allocating = HashSet::new();
         let (mut part, mut called) = (0, "");

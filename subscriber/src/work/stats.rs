@@ -25,8 +25,8 @@ pub struct WorkerStats {
     /// Settles, checkpoints and checkpoint queries that a publisher refused with `StaleToken`:
     /// another worker's result counts, or the job had ended.
     pub stale_refused: u64,
-    /// Leases that ended while the job was here: lost, cancelled, timed out, gone after a reconnect,
-    /// or not renewed in time.
+    /// Leases that ended while the job was here: lost, cancelled, timed out, gone after a
+    /// reconnect, or not renewed in time.
     pub leases_revoked: u64,
     /// Settles without an answer; after the final report these jobs may run again.
     pub unanswered: u64,
