@@ -226,10 +226,10 @@ impl State {
     pub(super) fn return_unstarted(&mut self, slot: u32, out: &mut Outcomes) {
         let row = &mut self.rows[slot];
         row.unstarted_deliveries = row.unstarted_deliveries.saturating_add(1);
-        let lost = row.unstarted_deliveries;
+        let unstarted = u64::from(row.unstarted_deliveries);
         let attempts = u64::from(self.max_attempts(&self.rows[slot]));
         let most = self.rules.unstarted_deliveries_max.max(3 * attempts).min(u64::from(u8::MAX));
-        if u64::from(lost) >= most {
+        if unstarted >= most {
             self.bury_job(slot, DeathReason::Undeliverable, JobChange::LeaseLost, out);
         } else {
             self.return_job(slot, JobChange::LeaseLost, out);

@@ -155,8 +155,8 @@ impl Model {
 
     pub(super) fn count_stale(&mut self, session: usize, token: Token) {
         self.stale_refused += 1;
-        let lost = self.sessions[session].revoked.iter().find(|(t, _)| *t == token);
-        if let Some((_, path)) = lost.cloned() {
+        let revoked = self.sessions[session].revoked.iter().find(|(t, _)| *t == token);
+        if let Some((_, path)) = revoked.cloned() {
             self.queue(&path).stale += 1;
         }
     }
