@@ -147,7 +147,7 @@ async fn receipts_survive_a_publisher_killed_during_enqueue() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
-    let kills = if long() { 500 } else { 20 };
+    let kills = if long() { 500 } else { 12 };
     let mut harness = Harness::with_configuration(1, 1, None, CONFIGURATION).await;
     let worker = Worker::connect(harness.cluster()).durable_subscribe(QUEUE);
     let worker = worker.concurrency(16).prefetch(1_000);
@@ -188,7 +188,7 @@ async fn repeated_publisher_kills_lose_and_duplicate_nothing() {
     let at = || (acknowledged.load(Ordering::Relaxed), stats.now().completed);
     for kill in 1..=kills {
         let (acknowledged, completed) = at();
-        // At about 100 bytes of log per job, this makes a few snapshots in twenty kills.
+        // At about 100 bytes of log per job, this makes a few snapshots in a dozen kills.
         let loaded = || async { at().0 > acknowledged + 2_500 && at().1 > completed + 2_500 };
         eventually("jobs are enqueued and completed", loaded).await;
         harness.kill_publisher();

@@ -303,7 +303,7 @@ async fn connections(cluster: &Cluster) -> usize {
 const UNREAD: usize = 2_000;
 /// Paths of 200 bytes that come and go at once, and how often: far more than a log retains.
 const WAVE: usize = 2_500;
-const WAVES: usize = 30;
+const WAVES: usize = 20;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_that_does_not_read_costs_bounded_memory_and_delays_no_other() {

@@ -372,11 +372,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let note = folder.path().join("cleaned");
         let ready = folder.path().join("ready");
-        // The shell ends at once, and its child cleans up for longer than output is waited for.
+        // The shell ends at once, and its child cleans up for longer than output is waited for. It
+        // sleeps briefly: a process between fork and exec may miss the signal.
         let (cleaned, is_ready) = (note.display(), ready.display());
-        let child = format!(
-            "trap \"sleep 1.5; touch {cleaned}; exit\" TERM; sleep 20 & touch {is_ready}; wait"
-        );
+        let trap = format!("trap \"sleep 1.5; touch {cleaned}; exit\" TERM");
+        let child = format!("{trap}; touch {is_ready}; while :; do sleep 0.05; done");
         let script = format!("sh -c '{child}' > {0}/out 2>&1 & wait", folder.path().display());
         let command = ["sh", "-c", &script].map(OsString::from);
         let mut began = std::time::Instant::now();

@@ -480,7 +480,7 @@ impl FullDiskScenario {
 #[test]
 fn waiting_jobs_complete_on_a_disk_that_stays_full() {
     let (mut short, mut limited) = (0, 0);
-    for seed in 0..env_or("LONGSHORE_WORKED_OFF", 6) {
+    for seed in 0..env_or("LONGSHORE_WORKED_OFF", 4) {
         let report = SeedReport(seed);
         let mut scenario = FullDiskScenario::start(StdRng::seed_from_u64(seed));
         scenario.fill();
