@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
 
-pub use self::changes::{RuleChanges, RuleHistory};
+pub use self::changes::{RuleChangeFeed, RuleChanges};
 use crate::certificate::{CertificateError, identity_and_end};
 use crate::identity::{Identity, NameKind};
 use crate::jwt::{Bearer, JwtIssuer, JwtProof, JwtRefusal};
@@ -22,11 +22,11 @@ use crate::tokens::{Secret, SecretHash, TokenRefusal, Tokens};
 pub struct AccessControl {
     rules: Arc<watch::Sender<Arc<Rules>>>,
     /// What each change was.
-    history: broadcast::Sender<RuleChanges>,
+    change_feed: broadcast::Sender<RuleChanges>,
 }
 
-/// Changes of rules that a [`RuleHistory`] may be behind.
-const HISTORY_LENGTH: usize = 64;
+/// Changes of rules that a [`RuleChangeFeed`] may be behind.
+const CHANGE_FEED_LENGTH: usize = 64;
 
 /// What a client presents in its handshake.
 #[derive(Clone, Copy, Debug)]
@@ -168,8 +168,8 @@ impl AccessControl {
     pub fn new(policy: Option<Policy>, tokens: Option<Tokens>) -> AccessControl {
         let rules = Rules { version: 0, policy, tokens, jwt: None, rights: Arc::default() };
         let (rules, _) = watch::channel(Arc::new(rules));
-        let (history, _) = broadcast::channel(HISTORY_LENGTH);
-        AccessControl { rules: Arc::new(rules), history }
+        let (change_feed, _) = broadcast::channel(CHANGE_FEED_LENGTH);
+        AccessControl { rules: Arc::new(rules), change_feed }
     }
 
     /// Replaces policy and tokens. Servers apply them to open links at once: a link that has lost a
@@ -196,7 +196,7 @@ impl AccessControl {
             *rules = after;
             if !changes.is_empty() {
                 // An error means that nobody follows the history.
-                let _ = self.history.send(changes.clone());
+                let _ = self.change_feed.send(changes.clone());
             }
         });
         changes
@@ -230,8 +230,8 @@ impl AccessControl {
     }
 
     /// Every change from now on, for an audit log.
-    pub fn history(&self) -> RuleHistory {
-        RuleHistory(self.history.subscribe())
+    pub fn change_feed(&self) -> RuleChangeFeed {
+        RuleChangeFeed(self.change_feed.subscribe())
     }
 
     /// Notified when the rules change.
@@ -649,6 +649,8 @@ mod tests {
             changes.to_string(),
             "1 rules added, 1 removed; tokens added: b; tokens revoked: a"
         );
+        let changes = control.replace(Some(policy("cn:b")), Some(token("b").0));
+        assert_eq!(changes.to_string(), "0 rules added, 0 removed; tokens changed: b");
         let bound = "[publishers]\n\"00000000-0000-0000-0000-000000000001\" = [\"cn:a\"]";
         let changes = control.replace(Some(Policy::parse(bound).unwrap()), None);
         assert!(changes.publishers_changed && changes.rules_removed == 1);

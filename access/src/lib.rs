@@ -21,7 +21,7 @@ pub use audit::{
 };
 pub use certificate::{CertificateError, identity_of};
 pub use control::{
-    AccessControl, AccessRefusal, Client, Credentials, RuleChanges, RuleHistory, RuleWatch,
+    AccessControl, AccessRefusal, Client, Credentials, RuleChangeFeed, RuleChanges, RuleWatch,
 };
 pub use identity::{IDENTITY_BYTES_MAX, Identity, IdentityTextError, NameKind};
 pub use jwt::{

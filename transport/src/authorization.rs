@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longshore_access::{
-    AccessControl, AccessRefusal, Client, Credentials, Identity, Quota, Rights, RuleHistory,
+    AccessControl, AccessRefusal, Client, Credentials, Identity, Quota, Rights, RuleChangeFeed,
 };
 use longshore_protocol::SessionId;
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ pub(crate) struct Authorization {
     wake: Notify,
     log: Mutex<LogLimit>,
     /// Until it runs: no change is missed.
-    history: Mutex<Option<RuleHistory>>,
+    change_feed: Mutex<Option<RuleChangeFeed>>,
 }
 
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ pub(crate) enum NotAuthorized {
 impl Authorization {
     pub(crate) fn new(control: AccessControl, audit: AuditLog, server: String) -> Authorization {
         Authorization {
-            history: Mutex::new(Some(control.history())),
+            change_feed: Mutex::new(Some(control.change_feed())),
             control,
             audit,
             server,
@@ -152,8 +152,8 @@ impl Authorization {
     /// Checks links whenever that is due, for as long as the listener listens.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut changes = self.control.changes();
-        let history = self.history.lock().take();
-        let mut history = history.unwrap_or_else(|| self.control.history());
+        let feed = self.change_feed.lock().take();
+        let mut feed = feed.unwrap_or_else(|| self.control.change_feed());
         // Rules may have changed since the first client was admitted.
         self.check_all(now_unix_ms()).await;
         loop {
@@ -166,7 +166,7 @@ impl Authorization {
             };
             tokio::select! {
                 () = changes.changed() => self.check_all(now_unix_ms()).await,
-                change = history.next() => {
+                change = feed.next() => {
                     match change {
                         Ok(change) => self.audit.rules_changed(&self.server, &change),
                         Err(missed) => {

@@ -11,9 +11,9 @@ use crate::tokens::Tokens;
 
 /// Receives what each change of rules was.
 #[derive(Debug)]
-pub struct RuleHistory(pub(super) broadcast::Receiver<RuleChanges>);
+pub struct RuleChangeFeed(pub(super) broadcast::Receiver<RuleChanges>);
 
-impl RuleHistory {
+impl RuleChangeFeed {
     /// The next change; an error with the number of changes that are no longer known, as the reader
     /// was too slow. Pending for ever once no server has the rules. Cancel safe.
     pub async fn next(&mut self) -> Result<RuleChanges, u64> {
@@ -36,8 +36,10 @@ pub struct RuleChanges {
     pub publishers_changed: bool,
     /// Quotas have changed.
     pub quotas_changed: bool,
-    /// The names of new tokens, and of those with a new secret or another end.
+    /// The names of new tokens.
     pub tokens_added: Vec<String>,
+    /// The names of tokens with a new secret, other groups or another end.
+    pub tokens_changed: Vec<String>,
     /// The names of revoked tokens.
     pub tokens_removed: Vec<String>,
     /// The ids of new keys of JWTs.
@@ -81,8 +83,9 @@ impl RuleChanges {
                 before.policy.as_ref(),
                 after.policy.as_ref(),
             ),
-            tokens_added: names(&tokens_after, &|name| {
-                tokens_before.get(name) != tokens_after.get(name)
+            tokens_added: names(&tokens_after, &|name| tokens_before.get(name).is_none()),
+            tokens_changed: names(&tokens_after, &|name| {
+                tokens_before.get(name).is_some_and(|before| Some(before) != tokens_after.get(name))
             }),
             tokens_removed: names(&tokens_before, &|name| tokens_after.get(name).is_none()),
             keys_added: missing_keys(&keys_after, &keys_before),
@@ -107,6 +110,7 @@ impl fmt::Display for RuleChanges {
         }
         for (what, names) in [
             ("tokens added", &self.tokens_added),
+            ("tokens changed", &self.tokens_changed),
             ("tokens revoked", &self.tokens_removed),
             ("JWT keys added", &self.keys_added),
             ("JWT keys removed", &self.keys_removed),

@@ -22,7 +22,7 @@ impl Owner {
         message: ToPublisher,
     ) -> Result<(), Poisoned> {
         let command = match message {
-            ToPublisher::Enqueue(batch) => return self.batch(now, link, batch),
+            ToPublisher::Enqueue(batch) => return self.enqueue_batch(now, link, batch),
             ToPublisher::Settle(batch) => Command::Settle { link, batch },
             ToPublisher::Checkpoint(checkpoint) => Command::Checkpoint { link, checkpoint },
             ToPublisher::Credit(credit) => {
@@ -75,7 +75,12 @@ impl Owner {
     /// A batch of jobs. Refusals for want of room are delayed, as they use up what is left. One
     /// over a quota is refused at once, while there is room: it costs less than if it were
     /// accepted.
-    fn batch(&mut self, now: Now, link: LinkId, batch: EnqueueBatch) -> Result<(), Poisoned> {
+    fn enqueue_batch(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        batch: EnqueueBatch,
+    ) -> Result<(), Poisoned> {
         let (sequence, jobs) = (batch.sequence, batch.len() as u32);
         let no_room = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
         let batch = self.without_forbidden_jobs(link, batch);

@@ -17,7 +17,7 @@ use super::event::SubscriptionKey;
 use super::network::{FrameReceiver, FrameSender};
 use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
 use super::table::{ProtocolViolation, SubscriptionTable};
-use super::writes::{Answer, WriteError};
+use super::writes::{AnswerSender, WriteError};
 
 /// How long a link without subscriptions stays open, so that a caller that reads one value after
 /// another dials once.
@@ -83,7 +83,7 @@ impl ValueLink {
         slot: u32,
         key: SubscriptionKey,
         value: Value,
-        answer: Option<(Answer, Duration)>,
+        answer: Option<(AnswerSender, Duration)>,
     ) -> Result<(), WriteError> {
         let mut table = self.table.lock();
         if !table.is_active(slot, key) {

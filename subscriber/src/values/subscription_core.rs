@@ -14,7 +14,7 @@ use super::link::ValueLink;
 use super::retries::RetryState;
 use super::subscriber::SubscribeError;
 use super::updates::UpdateChannel;
-use super::writes::{Answer, WriteError};
+use super::writes::{AnswerSender, WriteError};
 
 /// Subscriptions that were lost or refused, with the reason.
 pub(crate) type LostSubscriptions = Vec<(Arc<SubscriptionCore>, Arc<str>)>;
@@ -265,7 +265,7 @@ impl SubscriptionCore {
     pub(crate) fn write(
         &self,
         value: Value,
-        answer: Option<(Answer, Duration)>,
+        answer: Option<(AnswerSender, Duration)>,
     ) -> Result<(), WriteError> {
         let (link, slot) = self.attached_slot().ok_or(WriteError::Dead)?;
         link.write(slot, self.key, value, answer)

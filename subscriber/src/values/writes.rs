@@ -18,7 +18,7 @@ pub const WRITE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const WRITE_BYTES: usize = 32;
 
 /// Receives the answer to a write.
-pub(crate) type Answer = oneshot::Sender<Result<Value, WriteError>>;
+pub(crate) type AnswerSender = oneshot::Sender<Result<Value, WriteError>>;
 
 /// Why a write was not made, or why its outcome is unknown.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ pub enum WriteError {
 pub(crate) struct Writes {
     unsent: VecDeque<WriteValue>,
     unsent_bytes: usize,
-    open: HashMap<u32, Answer>,
+    open: HashMap<u32, AnswerSender>,
     next: u32,
 }
 
@@ -72,7 +72,7 @@ impl Writes {
         &mut self,
         subscription: u32,
         value: Value,
-        answer: Option<(Answer, Duration)>,
+        answer: Option<(AnswerSender, Duration)>,
     ) -> Result<(), WriteError> {
         let bytes = value.encoded_len()? + WRITE_BYTES;
         if answer.is_some() && self.open.len() >= VALUE_WRITES_OPEN_MAX {

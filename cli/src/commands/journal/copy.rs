@@ -27,7 +27,7 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
         let index = finding.index.map(|index| format!(", command {index}")).unwrap_or_default();
         warn(
             &context.output,
-            &format!("rotten   {file} at byte {offset}{index}: {}; copied unchanged", finding.what),
+            &format!("payload  {file} at byte {offset}{index}: {}; copied unchanged", finding.what),
         );
     }
     if context.output.is_json() {
@@ -35,7 +35,7 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
             "copy": dest.display().to_string(), "journal": copied.journal.to_string(),
             "publisher": copied.publisher.to_string(), "last_index": copied.last_index,
             "snapshot": copied.snapshot, "files": copied.files, "bytes": copied.bytes,
-            "rotten": copied.findings.len(), "seconds": seconds,
+            "damaged_payloads": copied.findings.len(), "seconds": seconds,
         }))?;
     } else {
         report_note!(

@@ -69,7 +69,7 @@ fn dumped_json(dumped: &Dumped, payloads: bool) -> Value {
 }
 
 fn part_json(part: &CompactedPart, payloads: bool) -> Value {
-    let mut line = json!({ "at": part.at, "length": part.length, "rotten": part.bytes.is_none() });
+    let mut line = json!({ "at": part.at, "length": part.length, "damaged": part.bytes.is_none() });
     if let (true, Some(bytes)) = (payloads, &part.bytes) {
         line["content"] = bytes_json(bytes);
     }

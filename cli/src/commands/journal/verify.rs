@@ -34,7 +34,7 @@ pub(super) async fn run(dir: PathBuf, mut context: Context) -> anyhow::Result<()
 fn word(effect: Effect) -> &'static str {
     match effect {
         Effect::Refuses => "damage",
-        Effect::Buries => "rotten",
+        Effect::Buries => "payload",
         Effect::IgnoresFile => "unneeded",
         Effect::Repairs => "header",
         Effect::ErasesTail => "torn",
@@ -70,7 +70,7 @@ fn summary(verified: &Verified) -> String {
     let verdict = if verified.is_refused {
         "DAMAGED: a publisher refuses to start on it; restore a copy, or start with --accept-loss"
     } else if verified.is_damaged() {
-        "a publisher starts on it; some data is rotten"
+        "a publisher starts on it; some payloads are damaged"
     } else {
         "good"
     };
