@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 use crate::cargo::cargo;
 use crate::mutants::root;
 use crate::report::Report;
-use crate::test::{require_nextest, target};
+use crate::test::{reports, require_nextest};
 
 /// Tests are ordered by the last letter of their names. Each round draws a priority per letter.
 const LETTERS: std::ops::RangeInclusive<char> = 'a'..='z';
@@ -40,7 +40,7 @@ pub(crate) fn repeat(minutes: u64) -> anyhow::Result<bool> {
 
 /// Runs every test once; returns the names of those that failed.
 fn round(number: u32) -> anyhow::Result<Vec<String>> {
-    let folder = target()?.join("nextest");
+    let folder = reports();
     fs::create_dir_all(&folder)?;
     let config = folder.join("flaky.toml");
     let shared = fs::read_to_string(root().join(".config/nextest.toml"))?;

@@ -90,8 +90,7 @@ pub(crate) fn run_all(long: bool) -> anyhow::Result<bool> {
             eprintln!("NOT TESTED: {program} is not installed, so its tests are skipped");
         }
     }
-    let xml = target()?.join("nextest").join(if long { "long" } else { "default" });
-    let xml = xml.join("tests.xml");
+    let xml = reports().join(if long { "long" } else { "default" }).join("tests.xml");
     // If the tests do not compile, an old report must not be used.
     let _ = fs::remove_file(&xml);
     let started = Instant::now();
@@ -131,6 +130,11 @@ pub(crate) fn require_nextest() -> anyhow::Result<()> {
         return Ok(());
     }
     bail!("cargo-nextest is not installed, run: cargo install --locked cargo-nextest");
+}
+
+/// Where nextest writes its reports, wherever Cargo's build folder is.
+pub(crate) fn reports() -> PathBuf {
+    root().join("target/nextest")
 }
 
 /// Cargo's build folder.

@@ -24,6 +24,14 @@ const CASES: [(&str, &str); 4] = [
     ("LONGSHORE_WORKED_OFF", "15"),
 ];
 
+/// Compiling takes most of the time: unoptimised and incrementally, a seventh. The faults are
+/// caught as well by slower tests, which end at the first failure.
+const UNOPTIMISED: [&str; 3] = [
+    "--config=profile.test.package.longshore-protocol.opt-level=0",
+    "--config=profile.test.package.longshore-queue.opt-level=0",
+    "--config=profile.test.package.longshore-resolver.opt-level=0",
+];
+
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RunResult {
@@ -101,11 +109,16 @@ pub(crate) fn run(
 ) -> anyhow::Result<RunResult> {
     let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let (program, arguments) = words.split_first().context("no command")?;
-    let mut child = without_package(program)
+    let mut command = without_package(program);
+    if *program == "cargo" {
+        command.args(UNOPTIMISED);
+    }
+    let mut child = command
         .args(arguments)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_TERM_PROGRESS_WHEN", "never")
+        .env("CARGO_INCREMENTAL", "1")
         .envs(CASES.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()))
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
