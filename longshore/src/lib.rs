@@ -321,7 +321,7 @@ pub use longshore_protocol as protocol;
 #[cfg(feature = "publisher")]
 pub mod journal {
     pub use longshore_queue::inspect::*;
-    pub use longshore_queue::{Command, Expired, Now, Occurrence, RunOfOccurrence, Start};
+    pub use longshore_queue::{Command, LeaseEnd, Now, Occurrence, RunOfOccurrence, Start};
 }
 
 /// Live values. A [`ValuePublisher`] or a [`Publisher`] publishes them; a [`Subscriber`] receives

@@ -1,7 +1,7 @@
 //! The commands: the only way to change the state.
 
-mod expired;
 mod fields;
+mod lease_end;
 mod occurrence;
 mod start;
 
@@ -19,7 +19,7 @@ use longshore_protocol::{
 
 use self::fields::commands;
 
-pub use self::expired::Expired;
+pub use self::lease_end::LeaseEnd;
 pub use self::occurrence::{Occurrence, RunOfOccurrence};
 pub use self::start::{START_PATHS_MAX, Secret, Start};
 
@@ -117,7 +117,7 @@ commands! {
         /// Ends leases by time, or because their links were lost.
         10 = Expire {
             /// The leases.
-            leases: Vec<Expired> = list("expired leases"),
+            leases: Vec<LeaseEnd> = list("lease ends"),
         },
         /// Stores a checkpoint, which later attempts of the job can read.
         14 = Checkpoint {

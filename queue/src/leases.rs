@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use longshore_protocol::{LinkId, Token};
 
 use self::by_length::{ByLength, NONE};
-use crate::Expired;
+use crate::LeaseEnd;
 
 /// How long leases outlive their link or the publisher's run, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,9 +32,9 @@ impl Default for LeaseTiming {
     }
 }
 
-/// Most leases that one call of [`Leases::expired`] returns: one `Expire` is one record, and delays
+/// Most leases that one call of [`Leases::take_ended`] returns: one `Expire` is one record, and delays
 /// the commands after it.
-pub const EXPIRED_MAX: usize = 10_000;
+pub const LEASE_ENDS_MAX: usize = 10_000;
 
 /// The leases of a publisher. Times are in milliseconds of the publisher's monotonic time;
 /// they never decrease.
@@ -71,8 +71,8 @@ struct LeaseRow {
     restart: bool,
     /// The job waits at the publisher.
     unsent: bool,
-    /// Returned by `expired`; it stays known until its end is durable.
-    expired: bool,
+    /// Returned by [`Leases::take_ended`]; it stays known until its end is durable.
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl Leases {
         let Some(slot) = self.find(token, link) else { return false };
         let row = &mut self.rows[slot as usize];
         row.started = true;
-        if row.run_timeout_ms == 0 || row.expired {
+        if row.run_timeout_ms == 0 || row.has_ended {
             return true;
         }
         // The remaining time is a length of its own, from now: most attempts start now, and all of
@@ -216,7 +216,7 @@ impl Leases {
     /// such lease.
     pub fn moved(&mut self, now_ms: u64, token: Token, link: LinkId) -> bool {
         let Some(&slot) = self.by_token.get(&token.0) else { return false };
-        if self.rows[slot as usize].expired {
+        if self.rows[slot as usize].has_ended {
             return true;
         }
         self.leave_link(slot);
@@ -230,7 +230,7 @@ impl Leases {
     /// The lease has ended, for whatever reason. Unknown tokens are ignored.
     pub fn ended(&mut self, token: Token) {
         let Some(slot) = self.by_token.remove(&token.0) else { return };
-        if !self.rows[slot as usize].expired {
+        if !self.rows[slot as usize].has_ended {
             self.unlink_all(slot);
         }
         self.rows[slot as usize].link_next = self.free;
@@ -253,10 +253,10 @@ impl Leases {
         self.paused(now_ms.saturating_add(more_ms));
     }
 
-    /// Takes the leases of a link whose jobs wait at the publisher, at most [`EXPIRED_MAX`]: its
+    /// Takes the leases of a link whose jobs wait at the publisher, at most [`LEASE_ENDS_MAX`]: its
     /// client never gets them.
-    pub fn unsent_of(&mut self, link: LinkId, out: &mut Vec<Expired>) {
-        let most = out.len() + EXPIRED_MAX;
+    pub fn unsent_of(&mut self, link: LinkId, out: &mut Vec<LeaseEnd>) {
+        let most = out.len() + LEASE_ENDS_MAX;
         let mut next = self.links.get(&link.0).map_or(NONE, |row| row.head);
         while next != NONE && out.len() < most {
             let slot = next;
@@ -273,11 +273,11 @@ impl Leases {
         [self.lengths.next_end(), self.runs.next_end(), by_link].into_iter().flatten().min()
     }
 
-    /// Takes the leases that have ended by now, at most [`EXPIRED_MAX`]; if it returns that many,
+    /// Takes the leases that have ended by now, at most [`LEASE_ENDS_MAX`]; if it returns that many,
     /// there may be more. They stay known, and can be neither renewed nor granted again, until
     /// [`Leases::ended`].
-    pub fn expired(&mut self, now_ms: u64, out: &mut Vec<Expired>) {
-        let most = out.len() + EXPIRED_MAX;
+    pub fn take_ended(&mut self, now_ms: u64, out: &mut Vec<LeaseEnd>) {
+        let most = out.len() + LEASE_ENDS_MAX;
         while let Some((slot, end)) = self.runs.first_ended(now_ms) {
             if out.len() == most {
                 return;
@@ -345,7 +345,7 @@ impl Leases {
             started: false,
             restart,
             unsent: false,
-            expired: false,
+            has_ended: false,
         };
         let slot = match self.free {
             NONE => {
@@ -369,7 +369,7 @@ impl Leases {
 
     fn renew(&mut self, now_ms: u64, slot: u32) {
         let row = self.rows[slot as usize];
-        if row.expired {
+        if row.has_ended {
             return;
         }
         let now_ms = self.monotonic(now_ms);
@@ -393,11 +393,11 @@ impl Leases {
         lost_ms.max(self.floor_ms).saturating_add(self.timing.reconnect_grace_ms)
     }
 
-    fn take(&mut self, slot: u32, timed_out: bool, out: &mut Vec<Expired>) {
+    fn take(&mut self, slot: u32, timed_out: bool, out: &mut Vec<LeaseEnd>) {
         self.unlink_all(slot);
         let row = &mut self.rows[slot as usize];
-        row.expired = true;
-        out.push(Expired {
+        row.has_ended = true;
+        out.push(LeaseEnd {
             token: Token(row.token),
             started: row.started,
             uncounted: row.restart || row.unsent,

@@ -28,14 +28,14 @@ pub use clock::{
     AHEAD_MS_MAX, BootStamp, Clock, ClockAlarm, ClockCore, ClockSource, JUMP_MS_MAX, LastRun,
     ManualClock, Reading, next_stop,
 };
-pub use command::{Command, Expired, Occurrence, RunOfOccurrence, START_PATHS_MAX, Secret, Start};
+pub use command::{Command, LeaseEnd, Occurrence, RunOfOccurrence, START_PATHS_MAX, Secret, Start};
 pub use journal::inspect;
 pub use journal::{
     Budget, CutTail, Dropped, Journal, JournalOpenError, JournalOptions, LostPayloads, Recovered,
     RecoveredSnapshot, Replayed, SEGMENT_BYTES, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, Space,
     SpaceLevel,
 };
-pub use leases::{EXPIRED_MAX, LeaseTiming, Leases};
+pub use leases::{LEASE_ENDS_MAX, LeaseTiming, Leases};
 pub use log::{
     BodyBlock, Log, LogMetrics, LogReadError, LogReader, Neighbours, Poisoned, Rebuild, Records,
     Snapshot, UNCOMMITTED_BYTES_MAX,

@@ -101,8 +101,8 @@ pub(crate) fn one_of_each() -> Vec<(Command, u8, &'static str)> {
         (
             Command::Expire {
                 leases: vec![
-                    Expired { token: Token(9), started: true, uncounted: false, timed_out: false },
-                    Expired {
+                    LeaseEnd { token: Token(9), started: true, uncounted: false, timed_out: false },
+                    LeaseEnd {
                         token: Token(300),
                         started: false,
                         uncounted: true,
@@ -382,7 +382,7 @@ proptest! {
         let link = LinkId(link);
         let tokens = leases.iter().map(|&(token, ..)| Token(token)).collect();
         let expired = |(token, started, uncounted)| {
-            Expired { token: Token(token), started, uncounted, timed_out: uncounted }
+            LeaseEnd { token: Token(token), started, uncounted, timed_out: uncounted }
         };
         let ids = ids.into_iter().map(JobId).collect();
         for command in [

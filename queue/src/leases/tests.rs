@@ -19,7 +19,7 @@ fn leases() -> Leases {
 
 fn expired(leases: &mut Leases, now_ms: u64) -> Vec<u64> {
     let mut out = Vec::new();
-    leases.expired(now_ms, &mut out);
+    leases.take_ended(now_ms, &mut out);
     out.iter().map(|expired| expired.token.0).collect()
 }
 
@@ -47,10 +47,10 @@ fn expired_lease_is_reported_once_and_not_renewable() {
     leases.granted(0, Token(1), A, 1_000, 0);
     assert!(leases.started(500, Token(1), A, 0));
     let mut out = Vec::new();
-    leases.expired(1_000, &mut out);
+    leases.take_ended(1_000, &mut out);
     assert_eq!(
         out,
-        [Expired { token: Token(1), started: true, uncounted: false, timed_out: false }]
+        [LeaseEnd { token: Token(1), started: true, uncounted: false, timed_out: false }]
     );
     // Its end is not durable yet: the worker is not yet refused.
     assert!(leases.renewed(1_001, Token(1), A));
@@ -62,11 +62,11 @@ fn expired_lease_is_reported_once_and_not_renewable() {
 #[test]
 fn one_call_returns_a_bounded_number_of_expired_leases() {
     let mut leases = leases();
-    let all = EXPIRED_MAX as u64 + 10;
+    let all = LEASE_ENDS_MAX as u64 + 10;
     for token in 0..all {
         leases.granted(0, Token(token), A, 1_000, 0);
     }
-    assert_eq!(expired(&mut leases, 1_000).len(), EXPIRED_MAX);
+    assert_eq!(expired(&mut leases, 1_000).len(), LEASE_ENDS_MAX);
     assert!(leases.next_deadline().is_some_and(|at| at <= 1_000));
     assert_eq!(expired(&mut leases, 1_000).len(), 10);
 }
@@ -283,10 +283,10 @@ proptest! {
                     if let Some(first) = model.iter().map(first).min() {
                         prop_assert!(leases.next_deadline().is_some_and(|at| at <= first));
                     }
-                    let mut expected: Vec<Expired> = model
+                    let mut expected: Vec<LeaseEnd> = model
                         .iter()
                         .filter(|lease| first(lease) <= now)
-                        .map(|lease| Expired {
+                        .map(|lease| LeaseEnd {
                             token: Token(lease.token),
                             started: lease.started,
                             uncounted: lease.restart || lease.unsent,
@@ -294,7 +294,7 @@ proptest! {
                         })
                         .collect();
                     let mut returned = Vec::new();
-                    leases.expired(now, &mut returned);
+                    leases.take_ended(now, &mut returned);
                     returned.sort_unstable_by_key(|expired| expired.token);
                     expected.sort_unstable_by_key(|expired| expired.token);
                     prop_assert_eq!(&returned, &expected);

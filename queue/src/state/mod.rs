@@ -242,7 +242,7 @@ impl State {
             }
             Command::Enqueue { link, batch } => self.enqueue(*link, batch, out),
             Command::Settle { link, batch } => self.settle(*link, batch, out),
-            Command::Expire { leases } => self.expire(leases, out),
+            Command::Expire { leases } => self.end_leases(leases, out),
             Command::Act { link, request, action, selection, pace, within } => {
                 let within = within.as_ref();
                 let act = act::Act { action: *action, selection, pace: *pace, within };

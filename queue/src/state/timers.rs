@@ -8,7 +8,7 @@ use longshore_protocol::{AttemptOutcome, DeathReason, JobChange, Revoked, Token}
 
 use super::State;
 use super::row::Substate;
-use crate::command::Expired;
+use crate::command::LeaseEnd;
 use crate::outcome::Outcomes;
 use crate::time::Now;
 
@@ -94,8 +94,8 @@ impl State {
         }
     }
 
-    /// Ends leases by time. A lease that has ended already is skipped: the first end counts.
-    pub(super) fn expire(&mut self, leases: &[Expired], out: &mut Outcomes) {
+    /// Ends leases without a settle. A lease that has ended already is skipped: the first end counts.
+    pub(super) fn end_leases(&mut self, leases: &[LeaseEnd], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };
             let session = &self.sessions.table[self.rows[slot].session];

@@ -34,11 +34,11 @@ pub use self::replay::Replay;
 use self::reports::ProgressReports;
 use crate::clock::BootStamp;
 use crate::journal::{Budget, Journal, Space, SpaceLevel};
-use crate::leases::{EXPIRED_MAX, LeaseTiming, Leases};
+use crate::leases::{LEASE_ENDS_MAX, LeaseTiming, Leases};
 use crate::log::{Log, LogReader, Poisoned};
 use crate::payloads::PayloadCache;
 use crate::tail::Tail;
-use crate::{Assignment, Command, Expired, JobView, Now, RecordRef, RunningLease, Start, State};
+use crate::{Assignment, Command, JobView, LeaseEnd, Now, RecordRef, RunningLease, Start, State};
 
 /// While leases run, or the disk is short of room, a store must be advanced at least this often, in
 /// milliseconds.
@@ -80,7 +80,7 @@ pub struct Store<L: Log = Journal> {
     soft_stale: u64,
     /// The latest time of any call, in milliseconds of the publisher's monotonic time.
     latest_ms: u64,
-    expired: Vec<Expired>,
+    ended_leases: Vec<LeaseEnd>,
     ended: Vec<Token>,
 }
 
@@ -129,7 +129,7 @@ impl<L: Log> Store<L> {
             moved_early: HashMap::new(),
             soft_stale: 0,
             latest_ms: now.mono_ms.max(state.last_now().mono_ms),
-            expired: Vec::new(),
+            ended_leases: Vec::new(),
             ended: Vec::new(),
             state,
         };
@@ -153,14 +153,14 @@ impl<L: Log> Store<L> {
         if is_copy {
             // These leases belong to workers of the original publisher. The jobs run here too,
             // without costing an attempt.
-            let ended = |lease: RunningLease| Expired {
+            let ended = |lease: RunningLease| LeaseEnd {
                 token: lease.token,
                 started: false,
                 uncounted: true,
                 timed_out: false,
             };
-            let leases: Vec<Expired> = linked.drain(..).chain(lost.drain(..)).map(ended).collect();
-            for leases in leases.chunks(EXPIRED_MAX) {
+            let leases: Vec<LeaseEnd> = linked.drain(..).chain(lost.drain(..)).map(ended).collect();
+            for leases in leases.chunks(LEASE_ENDS_MAX) {
                 store.submit(now, Command::Expire { leases: leases.to_vec() })?;
             }
         }
@@ -378,9 +378,9 @@ impl<L: Log> Store<L> {
     /// publisher's monotonic time, if nothing else happens before.
     pub fn advance(&mut self, now: Now) -> Result<Option<u64>, Poisoned> {
         let now = self.observe_time(now);
-        self.leases.expired(now.mono_ms, &mut self.expired);
-        if !self.expired.is_empty() {
-            let leases = std::mem::take(&mut self.expired);
+        self.leases.take_ended(now.mono_ms, &mut self.ended_leases);
+        if !self.ended_leases.is_empty() {
+            let leases = std::mem::take(&mut self.ended_leases);
             self.submit(now, Command::Expire { leases })?;
         }
         if self.state.next_timer_ms(now).is_some_and(|due| due <= now.mono_ms) {

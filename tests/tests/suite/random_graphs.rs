@@ -12,7 +12,7 @@ use longshore::protocol::{
     SettleOutcome, Token,
 };
 use longshore::{JobId, JobState, Path};
-use longshore_queue::{Command, Expired, Now, Outcomes, Reply, Rules, Secret, Start, State};
+use longshore_queue::{Command, LeaseEnd, Now, Outcomes, Reply, Rules, Secret, Start, State};
 use longshore_tests::graphs::{DIES, Graph, is_batch};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -184,7 +184,7 @@ impl Publisher {
             let settle = match self.random.random_range(0..40) {
                 0 => NewSettle::Fail(error()),
                 1 => {
-                    lost.push(Expired { token, started: true, uncounted: true, timed_out: false });
+                    lost.push(LeaseEnd { token, started: true, uncounted: true, timed_out: false });
                     continue;
                 }
                 _ if graph[&job] => NewSettle::Bury(error()),

@@ -96,12 +96,15 @@ impl Encode for FeedEvents {
     }
 }
 
+/// Six numbers and codes of a byte, and a job id of 16.
+const EVENT_BYTES_MIN: usize = 22;
+
 impl Decode for FeedEvents {
     fn decode(r: &mut Reader) -> Result<FeedEvents, WireError> {
         let id = r.u64()?;
         let upto = FeedPosition::decode(r)?;
         let paths: Vec<Path> = r.list("paths of a feed", QUEUES_MAX)?;
-        let count = r.count("events of a feed", FEED_EVENTS_MAX, 22)?;
+        let count = r.count("events of a feed", FEED_EVENTS_MAX, EVENT_BYTES_MIN)?;
         let mut events = Vec::with_capacity(count);
         let (mut index, mut at) = (0u64, 0u64);
         for _ in 0..count {

@@ -29,8 +29,9 @@ pub(crate) const LOSSES_MAX: u64 = 4_095;
 pub(crate) struct Identity {
     pub(crate) journal: PublisherId,
     pub(crate) publisher: PublisherId,
-    /// How many losses may have included starts. Each loss has its own range of epochs, so no epoch
-    /// is used twice.
+    /// How often records may have been lost: by an accepted loss, or because the directory is a
+    /// copy. Starts, and so their epochs, may be among them. Each loss has its own range of epochs,
+    /// so none is used twice.
     pub(crate) losses: u64,
 }
 

@@ -151,7 +151,7 @@ impl ClientModel {
         let keys = job.keys.as_deref();
         let is_of_batch = keys.is_some_and(|keys| keys.batch.is_some() || keys.member_of.is_some());
         let waits = keys.is_some_and(|keys| !keys.after.is_empty());
-        let setting = KnownJob {
+        let known = KnownJob {
             path: job.path.clone(),
             payload: job.payload.clone(),
             long_key: (job.keys.as_ref())
@@ -171,7 +171,7 @@ impl ClientModel {
             may_be_revived: is_of_batch,
             unanswered: BTreeMap::new(),
         };
-        self.jobs.insert(job.id, setting);
+        self.jobs.insert(job.id, known);
     }
 
     pub(super) fn enqueued(&mut self, id: JobId, outcome: EnqueueOutcome) {
@@ -425,12 +425,11 @@ impl ClientModel {
             let both = state.job_state(dead).is_some() && state.job_state(new).is_some();
             assert!(!both, "{new:?} has taken the place of {dead:?}, and both exist");
         }
-        self.check_set(state, now);
+        self.check_settings(state, now);
         self.check_jobs(state, now, reader, reference)
     }
 
-    /// Compares settings.
-    fn check_set(&mut self, state: &State, now: Now) {
+    fn check_settings(&mut self, state: &State, now: Now) {
         for (pattern, setting) in &mut self.pauses {
             let value = state.pauses().any(|paused| paused.as_str() == pattern);
             assert!(

@@ -12,8 +12,7 @@ use super::super::simulated_disk::{Call, Fault, SimulatedDisk};
 use super::harness::SimulationHarness;
 use super::{DIR, env_or, options};
 
-/// No record ends in more zeros than this: they exist in an allocated file, and not in a truncated
-/// one.
+/// No record ends in more zeros than this. A truncated file lacks them, an allocated one has them.
 const ZEROS: u64 = 24;
 
 /// The result of a start on a bad disk.

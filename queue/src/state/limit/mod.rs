@@ -226,7 +226,9 @@ impl State {
             LimitScope::Key => q.key_limits.push(number),
             LimitScope::Queue | LimitScope::Shared => {
                 q.limits.push(QueueLimit { limit: number, arrival: 0 });
-                entry.running += q.running_units();
+                if entry.limit.scope == LimitScope::Shared {
+                    entry.running += q.running_units();
+                }
             }
         }
     }
@@ -314,7 +316,7 @@ impl State {
         }
     }
 
-    /// At the begin of each command.
+    /// At the beginning of each command.
     #[inline]
     pub(super) fn begin_limits(&mut self) {
         self.limits.may_move = self.rules.step_jobs;

@@ -45,7 +45,11 @@ impl State {
                 }
                 match entry.limit.scope {
                     LimitScope::Key => queue.key_limits.push(limit),
-                    _ if own.next() == Some(limit) => entry.running += queue.running_units(),
+                    scope if own.next() == Some(limit) => {
+                        if scope == LimitScope::Shared {
+                            entry.running += queue.running_units();
+                        }
+                    }
                     _ => return Err(SnapshotError::Inconsistent("a limit of a queue")),
                 }
             }

@@ -13,7 +13,7 @@ use longshore_protocol::{
 };
 
 use crate::Rules;
-use crate::command::{Command, Expired, Secret, Start};
+use crate::command::{Command, LeaseEnd, Secret, Start};
 use crate::outcome::{Assignment, JobView, Outcomes, Reply};
 use crate::state::State;
 use crate::time::Now;
@@ -242,7 +242,7 @@ impl StateScenario {
 
     pub(super) fn expire(&mut self, token: Token, started: bool) -> Outcomes {
         self.apply(Command::Expire {
-            leases: vec![Expired { token, started, uncounted: false, timed_out: false }],
+            leases: vec![LeaseEnd { token, started, uncounted: false, timed_out: false }],
         })
     }
 

@@ -15,7 +15,7 @@ use super::super::scenario::{atomic, batch, glob, id, path, session, settles};
 use super::draw_jobs::{draw_action, draw_pace, draw_settings};
 use super::driver::{Harness, IDS};
 use crate::Rules;
-use crate::command::{Command, Expired, Secret, Start};
+use crate::command::{Command, LeaseEnd, Secret, Start};
 
 const PATHS: [&str; 9] = [
     "/jobs/a",
@@ -412,9 +412,9 @@ impl Harness {
                     (true, true, false),
                 ][draw.below(5)],
             };
-            Expired { token, started, uncounted, timed_out }
+            LeaseEnd { token, started, uncounted, timed_out }
         };
-        let mut leases: Vec<Expired> = Vec::new();
+        let mut leases: Vec<LeaseEnd> = Vec::new();
         for _ in 0..count {
             leases.extend(self.draw_token(draw).map(|token| lease(token, draw)));
         }

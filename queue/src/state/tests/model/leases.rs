@@ -7,7 +7,7 @@ use longshore_protocol::{
 
 use super::jobs::{Attempt, Checkpoint, Phase};
 use super::naive::{Expected, Model};
-use crate::command::Expired;
+use crate::command::LeaseEnd;
 use crate::outcome::RecordRef;
 use crate::state::rows::random_of;
 
@@ -51,7 +51,7 @@ impl Model {
         }
     }
 
-    pub(super) fn expire(&mut self, lease: &Expired, to: &mut Expected<'_>) {
+    pub(super) fn expire(&mut self, lease: &LeaseEnd, to: &mut Expected<'_>) {
         let Some(job) = self.holder_of(lease.token) else { return };
         let why = if lease.timed_out { Revoked::TimedOut } else { Revoked::LeaseLost };
         self.revoke(job, Some(why), to);

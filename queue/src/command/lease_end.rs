@@ -2,9 +2,9 @@
 
 use longshore_protocol::{Decode, Encode, FrameWriter, Reader, Token, WireError};
 
-/// A lease that has ended without a settle.
+/// A lease that ended without a settle: by time, or because its link or the publisher did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expired {
+pub struct LeaseEnd {
     /// The lease.
     pub token: Token,
     /// Whether its worker had reported the attempt as started: then the attempt counts.
@@ -20,7 +20,7 @@ const STARTED: u8 = 1;
 const UNCOUNTED: u8 = 2;
 const TIMED_OUT: u8 = 4;
 
-impl Encode for Expired {
+impl Encode for LeaseEnd {
     fn encode(&self, out: &mut FrameWriter) {
         self.token.encode(out);
         let mut flags = 0;
@@ -33,15 +33,15 @@ impl Encode for Expired {
     }
 }
 
-impl Decode for Expired {
-    fn decode(r: &mut Reader) -> Result<Expired, WireError> {
+impl Decode for LeaseEnd {
+    fn decode(r: &mut Reader) -> Result<LeaseEnd, WireError> {
         let token = Token::decode(r)?;
-        let invalid_flags = r.invalid("flags of an expired lease");
+        let invalid_flags = r.invalid("flags of a lease end");
         let flags = r.u8()?;
         if flags & !(STARTED | UNCOUNTED | TIMED_OUT) != 0 {
             return Err(invalid_flags);
         }
-        Ok(Expired {
+        Ok(LeaseEnd {
             token,
             started: flags & STARTED != 0,
             uncounted: flags & UNCOUNTED != 0,
