@@ -649,7 +649,10 @@ mod tests {
             changes.to_string(),
             "1 rules added, 1 removed; tokens added: b; tokens revoked: a"
         );
-        let changes = control.replace(Some(policy("cn:b")), Some(token("b").0));
+        let before = token("b").0.get("b").cloned().unwrap();
+        let mut renewed = Tokens::default();
+        renewed.add(Token { expires_unix_ms: None, ..before }).unwrap();
+        let changes = control.replace(Some(policy("cn:b")), Some(renewed));
         assert_eq!(changes.to_string(), "0 rules added, 0 removed; tokens changed: b");
         let bound = "[publishers]\n\"00000000-0000-0000-0000-000000000001\" = [\"cn:a\"]";
         let changes = control.replace(Some(Policy::parse(bound).unwrap()), None);

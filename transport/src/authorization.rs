@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 use crate::audit::AuditLog;
 use crate::link_end::LinkEnd;
 use crate::log_limit::LogLimit;
-use crate::queue::Shared;
 use crate::quota::{ClientRate, Holder, OverQuota, Usages};
+use crate::send_queue::Shared;
 
 /// Links that are checked before others may begin and end.
 const CHECKED_AT_ONCE: usize = 64;

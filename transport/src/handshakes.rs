@@ -109,7 +109,6 @@ impl Handshakes {
         Handshakes { limit: limit.max(1), table: Mutex::new(table) }
     }
 
-    /// The limit.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::link::LinkPlace;
 use crate::link_end::LinkEnd;
-use crate::queue::{Shared, Task, advance, with_slices};
+use crate::send_queue::{Shared, Task, advance, with_slices};
 use crate::socket::{self, WriteSide};
 
 /// Two bounds. A closed link waits this long for the other side to close too, so that the last

@@ -32,6 +32,11 @@ impl LogLimit {
         self.lines += 1;
         Some(std::mem::take(&mut self.left_out))
     }
+
+    /// Counts the suppressed lines of another limit as its own.
+    pub(crate) fn take_over(&mut self, other: &LogLimit) {
+        self.left_out += other.left_out;
+    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use crate::frames::{FrameReader, Next, READ_BYTES};
 use crate::link::LinkGuard;
 use crate::link_end::LinkEnd;
 use crate::pace::Pace;
-use crate::queue::Shared;
 use crate::quota::LinkRate;
+use crate::send_queue::Shared;
 use crate::socket::{ReadSide, has_unread};
 
 /// Heartbeats that cost as much of the runtime's budget of a task as one read.

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     oldest: OldestCommand,
     /// False with TLS: only the writer task can encrypt.
     direct: bool,
-    queue: Mutex<Queue>,
+    queue: Mutex<SendQueue>,
     end: OnceLock<LinkEnd>,
     /// Wakes the writer task: bytes are queued, the link is closing, or it has ended.
     pub(crate) wake: Notify,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     pub(crate) reader: AtomicWaker,
 }
 
-struct Queue {
+struct SendQueue {
     parts: VecDeque<Bytes>,
     /// Total bytes that `send` took.
     taken: u64,
@@ -73,7 +73,7 @@ struct Queue {
     stalls: WriteStalls,
 }
 
-impl Queue {
+impl SendQueue {
     fn bytes(&self) -> usize {
         (self.taken - self.written) as usize
     }
@@ -133,7 +133,7 @@ impl Shared {
             queue_bytes_max: terms.send_queue_bytes_max,
             oldest: terms.oldest.clone(),
             direct,
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(SendQueue {
                 parts: VecDeque::new(),
                 taken: 0,
                 written: 0,
@@ -207,7 +207,7 @@ impl Shared {
 
     /// True if the whole queue went to the kernel. The rest is left to the writer task, errors as
     /// well: it will get them again.
-    fn write_at_once(&self, queue: &mut Queue) -> bool {
+    fn write_at_once(&self, queue: &mut SendQueue) -> bool {
         let now = Instant::now();
         if now.saturating_duration_since(queue.sent_at) < BURST_GAP {
             return false;
@@ -277,7 +277,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    fn queue_heartbeat(&self, queue: &mut Queue) {
+    fn queue_heartbeat(&self, queue: &mut SendQueue) {
         let age = self.oldest.age_ms(Instant::now().into_std());
         let mut heartbeat = FrameWriter::with_capacity(16);
         heartbeat.message(messages::HEARTBEAT, |out| age.iter().for_each(|ms| out.u64(*ms)));
@@ -314,7 +314,7 @@ impl Shared {
         (due != LivenessAction::SendHeartbeat).then(|| death_of(due))
     }
 
-    fn due(&self, queue: &mut Queue) -> Option<LivenessAction> {
+    fn due(&self, queue: &mut SendQueue) -> Option<LivenessAction> {
         let liveness = &mut queue.liveness;
         liveness.received(self.activity.received_at().into_std());
         if !self.direct && self.activity.sent_at() > queue.sent_at {

@@ -8,7 +8,7 @@ use longshore_protocol::Frame;
 
 use crate::link::LinkGuard;
 use crate::link_end::LinkEnd;
-use crate::queue::Position;
+use crate::send_queue::Position;
 
 /// Sends frames to the other side, in the order of the calls. Cheap to clone. Once all senders and
 /// the receiver are dropped the link closes.

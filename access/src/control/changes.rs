@@ -38,7 +38,7 @@ pub struct RuleChanges {
     pub quotas_changed: bool,
     /// The names of new tokens.
     pub tokens_added: Vec<String>,
-    /// The names of tokens with a new secret, other groups or another end.
+    /// The names of tokens with a new secret or another end.
     pub tokens_changed: Vec<String>,
     /// The names of revoked tokens.
     pub tokens_removed: Vec<String>,

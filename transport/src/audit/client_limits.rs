@@ -7,7 +7,8 @@ use longshore_access::Identity;
 
 use crate::log_limit::LogLimit;
 
-/// Identities with a limit of their own in one period; further ones share the last one.
+/// Identities with a limit of their own in one period; further ones share the last one, which also
+/// reports what was left out of those that made room.
 const CLIENTS_MAX: usize = 64;
 
 /// At most so many records in each period of each identity, and of all clients without one.
@@ -34,8 +35,14 @@ impl ClientLimits {
             return limit.admit(now);
         }
         if self.clients.len() >= CLIENTS_MAX {
-            let period = self.period;
-            self.clients.retain(|_, (_, used)| now.saturating_duration_since(*used) < period);
+            let (period, others) = (self.period, &mut self.others);
+            self.clients.retain(|_, (limit, used)| {
+                let stays = now.saturating_duration_since(*used) < period;
+                if !stays {
+                    others.take_over(limit);
+                }
+                stays
+            });
         }
         if self.clients.len() >= CLIENTS_MAX {
             return self.others.admit(now);
@@ -70,5 +77,12 @@ mod tests {
         assert_eq!(shared, [Some(0), Some(0), None]);
         assert_eq!(admit(Some(0), start + period), Some(1), "the one that was left out");
         assert_eq!(admit(Some(200), start + 2 * period), Some(0), "old ones make room");
+        // What was left out of an identity that makes room is reported all the same.
+        let later = start + 10 * period;
+        let of_one: Vec<_> = (0..5).map(|_| admit(Some(0), later)).collect();
+        assert_eq!(of_one, [Some(0), Some(0), None, None, None]);
+        let after = later + period;
+        (300..300 + CLIENTS_MAX).for_each(|n| assert_eq!(admit(Some(n), after), Some(0)));
+        assert_eq!(admit(Some(400), after), Some(4), "three, and the one of the others before");
     }
 }
