@@ -1,5 +1,6 @@
 //! The tasks that run handlers: each takes the next job, runs the handler in place, and settles it.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use longshore_protocol::messages::work::{NewSettle, Started, ToPublisher, Tokens};
-use longshore_protocol::{Entry, FrameWriter, JobError, JobId, TraceContext};
+use longshore_protocol::{Entry, FrameWriter, JobError, TraceContext};
 use longshore_transport::{LinkSender, LogLimit};
 use parking_lot::Mutex;
 use tokio::task::coop::Unconstrained;
@@ -23,8 +24,9 @@ use crate::work::lease_signal::LeaseSignal;
 use crate::work::session::{FinishedJob, HandlerTaskStep, QueuedJob, WorkerSession};
 use crate::{Completion, Job, JobContext, JobFailure, JobRequest};
 
-/// The longest that a job waits for its `Started` message to leave the send queue. A link that is
-/// that slow must not delay jobs of other publishers. The message is advisory, and stays queued.
+/// The longest that jobs wait for their `Started` messages to leave the send queues, of all links
+/// together: a slow link must not delay jobs of other publishers. The messages are advisory, and
+/// stay queued.
 const ANNOUNCE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// The log lines of failed attempts in each period, over all workers of the process.
@@ -50,8 +52,9 @@ pub(crate) async fn run(session: Arc<WorkerSession>, mut attempts: Box<dyn Attem
                 }
             }
             HandlerTaskStep::Announce(notices, jobs) => {
+                let deadline = Instant::now() + ANNOUNCE_WAIT_MAX;
                 for (sender, tokens) in notices {
-                    announce(&sender, tokens).await;
+                    announce(&sender, tokens, deadline).await;
                 }
                 session.announced(jobs);
             }
@@ -65,12 +68,12 @@ pub(crate) async fn run(session: Arc<WorkerSession>, mut attempts: Box<dyn Attem
 
 /// Reports the attempts that begin, before their payloads are read: a job that kills its worker
 /// uses up an attempt, and jobs prefetched beside it do not.
-async fn announce(sender: &LinkSender, tokens: Tokens) {
+async fn announce(sender: &LinkSender, tokens: Tokens, deadline: Instant) {
     let mut out = FrameWriter::new();
     ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
     if sender.send(out.finish()).is_ok() {
         // If the link dies here, the next link reports the running attempts.
-        let _ = tokio::time::timeout(ANNOUNCE_WAIT_MAX, sender.flushed()).await;
+        let _ = tokio::time::timeout_at(deadline, sender.flushed()).await;
     }
 }
 
@@ -114,13 +117,18 @@ pub(crate) async fn run_job(
     let (entry, parents) = match Entry::read_for_worker(entry) {
         Ok(read) => read,
         Err(error) => {
-            return end(NewSettle::Bury(job_error("EntryNotDecoded", error)), false, false);
+            let settle = NewSettle::Bury(job_error("EntryNotDecoded", error));
+            let unknown = format_args!("of unknown id, of {path}, with token {token}");
+            log_failure(&FAILURE_LOG, std::time::Instant::now(), &settle, &unknown, attempt);
+            return end(settle, false, false);
         }
     };
     if !entry.is_intact() {
         let error =
             job_error("PayloadDamaged", "the payload's checksum differs from the producer's");
-        return end(NewSettle::Fail(error), false, true);
+        let settle = NewSettle::Fail(error);
+        log_failure(&FAILURE_LOG, std::time::Instant::now(), &settle, &entry.id, attempt);
+        return end(settle, false, true);
     }
     let keeps_result = entry.options.keep_result;
     let taken = signal.clone();
@@ -146,24 +154,25 @@ pub(crate) async fn run_job(
     let request = JobRequest { job, context };
     let running = unless_hung(attempts, request, &span, &taken, *cancel_grace);
     let ended = catch_async(running).await;
-    let (failure, panicked) = match ended {
-        Ok(Some(Ok(completion))) => {
-            return end(settle_of(Ok(completion), keeps_result), false, false);
-        }
-        Ok(Some(Err(failure))) => (failure, false),
+    let (answer, panicked) = match ended {
+        Ok(Some(answer)) => (answer, false),
         dropped => {
             // What the handler has may panic when it is dropped. A second panic adds nothing.
             match dropped.and(attempts.discard()) {
-                Err(panicked) => (JobFailure::Retry(panicked.error()), true),
+                Err(panicked) => (Err(JobFailure::Retry(panicked.error())), true),
                 Ok(()) => {
                     let late = "it did not return after its job was taken away";
-                    (JobFailure::Retry(job_error("Dropped", late)), false)
+                    (Err(JobFailure::Retry(job_error("Dropped", late))), false)
                 }
             }
         }
     };
-    span.in_scope(|| log_failure(&FAILURE_LOG, std::time::Instant::now(), &failure, id, attempt));
-    end(settle_of::<Completion>(Err(failure), keeps_result), panicked, false)
+    let settle = settle_of(answer, keeps_result);
+    if matches!(settle, NewSettle::Fail(_) | NewSettle::Bury(_)) {
+        let now = std::time::Instant::now();
+        span.in_scope(|| log_failure(&FAILURE_LOG, now, &settle, &id, attempt));
+    }
+    end(settle, panicked, false)
 }
 
 /// The output of a handler; none if it has not returned in time once its job was taken away: it
@@ -181,8 +190,8 @@ async fn unless_hung(
         if let Poll::Ready(outcome) = attempts.poll(&mut request, span, context) {
             return Poll::Ready(Some(outcome));
         }
-        let has_time = cancel_grace == Duration::MAX;
-        if has_time || (grace.is_none() && !signal.poll_revoked(context.waker())) {
+        let waits_for_ever = cancel_grace == Duration::MAX;
+        if waits_for_ever || (grace.is_none() && !signal.poll_revoked(context.waker())) {
             return Poll::Pending;
         }
         // The handler may use up the budget of the task each time.
@@ -198,25 +207,26 @@ async fn unless_hung(
 pub(crate) fn log_failure(
     limit: &Mutex<LogLimit>,
     now: std::time::Instant,
-    failure: &JobFailure,
-    job: JobId,
+    settle: &NewSettle,
+    job: &dyn fmt::Display,
     attempt: u16,
 ) {
-    let (JobFailure::Retry(error) | JobFailure::Bury(error)) = failure else { return };
+    let (NewSettle::Fail(error) | NewSettle::Bury(error)) = settle else { return };
     let Some(left_out) = limit.lock().admit(now) else { return };
     if left_out > 0 {
         tracing::warn!(left_out, "more attempts failed than the log shows");
     }
     let JobError { kind, message } = error;
-    match failure {
-        JobFailure::Bury(_) => {
-            tracing::error!(%job, attempt, kind, error = message, "a handler buried its job");
+    match settle {
+        NewSettle::Bury(_) => {
+            tracing::error!(%job, attempt, kind, error = message, "a job was buried");
         }
         _ => tracing::warn!(%job, attempt, kind, error = message, "an attempt failed"),
     }
 }
 
-/// The span that a handler runs in. It costs a comparison if no subscriber is interested.
+/// The span that a handler runs in. It costs a comparison if no `tracing` subscriber is
+/// interested.
 fn span_of(context: &JobContext) -> Span {
     let span = tracing::info_span!(
         "job",

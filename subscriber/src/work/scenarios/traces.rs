@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::LazyLock;
 
+use longshore_protocol::limits::RESULT_BYTES_MAX;
 use longshore_protocol::{Headers, JobId, NewJob, Path, TraceContext};
 use longshore_transport::LogLimit;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use super::*;
 use crate::JobFailure;
+use crate::work::handler::output::settle_of;
 use crate::work::handler_task::log_failure;
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -158,12 +160,36 @@ async fn a_handler_can_pass_its_trace_to_new_jobs() {
     }
 }
 
+/// Their handlers report no error.
+#[tokio::test]
+async fn damaged_jobs_and_too_large_results_are_logged() {
+    let lines = LogLines::default();
+    let _capture = lines.capture();
+    let large = || Bytes::from(vec![b'x'; RESULT_BYTES_MAX + 1]);
+    let handler = handler(move |_: Job<Bytes>, _| async move { Ok(large()) });
+    let (_publisher, _worker, mut link) = start_linked_worker(ONE_AT_A_TIME, handler).await;
+    let mut damaged = entry("x").to_vec();
+    *damaged.last_mut().unwrap() ^= 1;
+    for (token, entry) in [(1, entry("x")), (2, damaged.into()), (3, Bytes::from_static(b"?"))] {
+        link.granted(token as u32).await;
+        link.deliver_entries([(token, entry)], 30_000);
+        let batch = link.settle().await;
+        link.accept(&batch);
+    }
+    assert!(lines.with("ResultTooLarge").contains("ERROR"));
+    assert!(lines.with("PayloadDamaged").contains("WARN"));
+    assert!(lines.with("EntryNotDecoded").contains("of /jobs/x, with token 3"));
+}
+
 #[test]
 fn log_lines_of_failed_attempts_are_limited_and_the_rest_is_counted() {
     let limit = Mutex::new(LogLimit::new(2, Duration::from_secs(10)));
     let (lines, now) = (LogLines::default(), std::time::Instant::now());
     let _capturing = lines.capture();
-    let log = |now, failure| log_failure(&limit, now, &failure, JobId([1; 16]), 3);
+    let log = |now, failure| {
+        let settle = settle_of::<()>(Err(failure), false);
+        log_failure(&limit, now, &settle, &JobId([1; 16]), 3);
+    };
     log(now, JobFailure::Release);
     for n in 0..5 {
         log(now, JobFailure::retry(format!("trouble {n}")));
