@@ -9,6 +9,9 @@ use crate::machine::QUIET_PERCENT;
 use crate::numbers::{grouped, median, rounded};
 use crate::system::System;
 
+/// The release of netidx that `Cargo.toml` names.
+pub(crate) const NETIDX_VERSION: &str = "0.32.0";
+
 /// The measurements of one round of one system.
 pub(crate) trait RoundStats: Copy + 'static {
     /// The rows of the table, in order.
@@ -108,7 +111,7 @@ impl<F: RoundStats> Rounds<F> {
             "{title}, medians of {} rounds\n{:<width$}{:>14}{:>14}{:>14}  each round\n",
             self.count(),
             "",
-            "netidx 0.32.0",
+            format!("netidx {NETIDX_VERSION}"),
             "longshore",
             "times better",
         );

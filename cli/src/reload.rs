@@ -68,7 +68,7 @@ impl ConfigReloader {
                     format!("the configuration is not reloaded: {error}")
                 }
             };
-            service_manager::ready(status).await;
+            service_manager::ready(status);
         }
     }
 

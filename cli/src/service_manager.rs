@@ -33,9 +33,15 @@ pub(crate) enum Health {
     Hung(String),
 }
 
-/// The service is ready.
-pub(crate) async fn ready(status: impl Into<String>) {
-    notify(vec![NotifyState::Ready], Some(status.into())).await;
+/// The service is ready. It is reported again until the service manager takes it: one that hangs
+/// for a while would otherwise end a service that works.
+pub(crate) fn ready(status: impl Into<String>) {
+    let status = status.into();
+    tokio::spawn(async move {
+        while notify(vec![NotifyState::Ready], Some(status.clone())).await == Report::NotTaken {
+            sleep(NOTIFY_TIMEOUT).await;
+        }
+    });
 }
 
 /// The service begins to reload its configuration, until it is [`ready`] again.
@@ -84,7 +90,9 @@ where
             let every = watchdog.map_or(CHECK_INTERVAL, |limit| CHECK_INTERVAL.min(limit / 4));
             check_each(every, check, |alive, status| {
                 let alive = (alive && watchdog.is_some()).then_some(NotifyState::Watchdog);
-                notify(alive.into_iter().collect(), status)
+                async move {
+                    notify(alive.into_iter().collect(), status).await;
+                }
             })
             .await;
         }
@@ -143,10 +151,19 @@ fn is_managed() -> bool {
 /// The report that is being sent, if one is.
 type Sending = Mutex<Option<JoinHandle<io::Result<()>>>>;
 
+/// What became of a report.
+#[derive(PartialEq, Eq)]
+enum Report {
+    /// It was sent, or cannot be: there is no service manager at that address.
+    Done,
+    /// The service manager does not read.
+    NotTaken,
+}
+
 /// Sends one report.
-async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
+async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) -> Report {
     if !is_managed() {
-        return;
+        return Report::Done;
     }
     static SENDING: Sending = Mutex::const_new(None);
     let send = move || {
@@ -157,9 +174,15 @@ async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
         sd_notify::notify(&all)
     };
     match timeout(NOTIFY_TIMEOUT, send_after_last(&SENDING, send)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "cannot reach the service manager"),
-        Err(_) => tracing::warn!("the service manager takes no report"),
+        Ok(Ok(())) => Report::Done,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "cannot reach the service manager");
+            Report::Done
+        }
+        Err(_) => {
+            tracing::warn!("the service manager takes no report");
+            Report::NotTaken
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::options::Options;
 use super::work::{NetidxRegisters, PER_PARENT, RESOLVE_BATCH, Work};
-use crate::comparison::{self, Rounds, Row, write_line};
+use crate::comparison::{self, NETIDX_VERSION, Rounds, Row, write_line};
 use crate::machine::cores;
 use crate::numbers::grouped;
 use crate::system::System;
@@ -72,7 +72,7 @@ impl Comparison {
     /// A JSON object. Its ratios are how many times better Longshore is.
     pub(super) fn json(&self) -> Value {
         let mut netidx = self.rounds.system_json(System::Netidx);
-        netidx["version"] = json!("0.32.0");
+        netidx["version"] = json!(NETIDX_VERSION);
         netidx["by_publisher"] = json!(self.work.netidx_registers == NetidxRegisters::ByPublisher);
         json!({
             "measure": "resolver",

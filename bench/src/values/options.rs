@@ -13,7 +13,6 @@ cargo xtask bench values [OPTION]…
   --commit N              updates per commit of both systems, default 1000
   --json                  prints a JSON array instead of tables";
 
-/// The maximum number of rounds.
 const ROUNDS_MAX: u64 = 99;
 const UPDATES_MAX: u64 = 10_000_000_000;
 const SIZE_MAX: u64 = 64 * 1024;

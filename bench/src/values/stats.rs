@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::work::{PATHS, SINGLES_PER_S, Work};
-use crate::comparison::{self, Rounds, Row, write_line};
+use crate::comparison::{self, NETIDX_VERSION, Rounds, Row, write_line};
 use crate::machine::cores;
 use crate::numbers::grouped;
 use crate::system::System;
@@ -67,7 +67,7 @@ impl Comparison {
             object
         };
         let mut netidx = to_json(System::Netidx, self.work.commits.netidx);
-        netidx["version"] = json!("0.32.0");
+        netidx["version"] = json!(NETIDX_VERSION);
         json!({
             "measure": "values",
             "cores": cores(),

@@ -111,7 +111,7 @@ impl FilterAct {
             return Ok(self);
         }
         let counted = context.queues().act(self.action, self.filter.clone(), true).await?;
-        warn_of_missing(&counted.missing, counted.complete, &counted.unanswered);
+        warn_of_missing(&counted.missing, counted.complete, &counted.silent_replicas);
         if counted.total().done == 0 && counted.is_whole() {
             self.dry_run = true;
             return Ok(self);
@@ -176,7 +176,7 @@ impl FilterAct {
             if dry_run && total.more {
                 report_note!("a dry run counts 10,000 jobs of a publisher; there are more");
             }
-            warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+            warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
         }
         if gathered.answers.is_empty() {
             note_if_none(&context).await;
@@ -242,7 +242,7 @@ pub(super) async fn on_names(
                 }
             }
         }
-        warn_of_missing(&acted.missing, acted.complete, &acted.unanswered);
+        warn_of_missing(&acted.missing, acted.complete, &acted.silent_replicas);
     }
     if acted.answered.is_empty() {
         note_if_none(&context).await;
@@ -416,7 +416,7 @@ mod tests {
                 complete: true,
                 answers: jobs.iter().map(answer).collect(),
                 missing: Vec::new(),
-                unanswered: Vec::new(),
+                silent_replicas: Vec::new(),
             }
         };
         let question = |action, pattern, state, jobs: &[u64], more| {

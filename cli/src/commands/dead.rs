@@ -156,7 +156,7 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
     if gathered.answers.is_empty() {
         note_if_none(&context).await;
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 

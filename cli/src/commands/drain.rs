@@ -31,7 +31,7 @@ pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Resul
         if context.output.is_json() {
             context.output.json(&json!({ "missing": missing_json(&gathered.missing) }))?;
         }
-        warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+        warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
         return Err(AlreadyReported.into());
     }
     if arguments.undo {

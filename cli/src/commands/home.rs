@@ -37,7 +37,7 @@ pub(super) async fn run(arguments: Home, mut context: Context) -> anyhow::Result
         }
     }
     let rows = rows(&publishers, &declared);
-    let complete = resolution.complete && all.unanswered.is_empty();
+    let complete = resolution.complete && all.silent_replicas.is_empty();
     if context.output.is_json() {
         let homes: Vec<_> = rows.iter().map(Row::json).collect();
         return Ok(context.output.json_pretty(&json!({ "complete": complete, "homes": homes }))?);

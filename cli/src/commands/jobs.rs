@@ -85,7 +85,7 @@ pub(crate) async fn list(
     if is_cut && !context.output.is_json() {
         report!("the first {limit}; --limit 0 shows all");
     }
-    let missing = warn_of_missing(pages.missing(), pages.is_complete(), pages.unanswered());
+    let missing = warn_of_missing(pages.missing(), pages.is_complete(), pages.silent_replicas());
     if left == limit && pages.answered().is_empty() {
         note_if_none(&context).await;
     }

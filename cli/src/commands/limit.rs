@@ -163,13 +163,13 @@ async fn unchanged(
     context: &Context,
     would_change: impl Fn(&[JobLimit]) -> bool,
 ) -> anyhow::Result<PublisherAnswers<bool>> {
-    let PublisherAnswers { complete, answers, missing, unanswered } =
+    let PublisherAnswers { complete, answers, missing, silent_replicas } =
         context.queues().limits().await?;
     let answers = answers.into_iter().map(|answered| PublisherAnswer {
         answer: would_change(&answered.answer),
         publisher: answered.publisher,
     });
-    Ok(PublisherAnswers { complete, answers: answers.collect(), missing, unanswered })
+    Ok(PublisherAnswers { complete, answers: answers.collect(), missing, silent_replicas })
 }
 
 fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
@@ -183,7 +183,7 @@ fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
 }
 
 fn report_missing<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 

@@ -109,7 +109,7 @@ async fn expected(
         complete: stats.complete,
         answers: answers.collect(),
         missing: stats.missing,
-        unanswered: stats.unanswered,
+        silent_replicas: stats.silent_replicas,
     })
 }
 
@@ -195,7 +195,7 @@ async fn show(
     if gathered.answers.is_empty() {
         note_if_none(context).await;
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     let mut still = gathered.answers.iter().flat_map(|answered| &answered.answer.still_by);
     let is_in_vain = !wording.stops && still.any(|other| covers(other, pattern));
     if missing || is_in_vain { Err(AlreadyReported.into()) } else { Ok(()) }
@@ -241,7 +241,7 @@ fn show_clocks<T>(
             context.output.line(format!("the clock of {} {is} confirmed", publisher.name))?;
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 

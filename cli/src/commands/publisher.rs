@@ -63,7 +63,7 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
         ended = &mut serving => Some(ended),
         registration = Registration::complete(client.as_ref()) => {
             report.print(&registration, &mut context)?;
-            service_manager::ready(registration.brief()).await;
+            service_manager::ready(registration.brief());
             tokio::spawn(reload.run(None));
             tokio::spawn(journal_copies::warn_at_start(context.queues(), id));
             None

@@ -61,7 +61,7 @@ pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
     } else if status.is_whole() {
         context.output.line("no publisher is registered")?;
     }
-    let missing = warn_of_missing(&status.missing, status.complete, &status.unanswered);
+    let missing = warn_of_missing(&status.missing, status.complete, &status.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 

@@ -54,7 +54,7 @@ async fn list(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()>
     if stats.answers.is_empty() {
         note_if_none(&context).await;
     }
-    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
@@ -86,7 +86,7 @@ fn queue_json(queue: &QueueStat) -> Value {
 async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     let stats = context.queues().stats(Glob::new(path.as_str())?).await?;
     let Some(queue) = stats.merged().into_iter().next() else {
-        warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+        warn_of_missing(&stats.missing, stats.complete, &stats.silent_replicas);
         if !stats.is_whole() {
             return Err(AlreadyReported.into());
         }
@@ -104,7 +104,7 @@ async fn show(path: Path, mut context: Context) -> anyhow::Result<()> {
     for differing in stats.differing_settings() {
         report_warning!("the publishers of {differing} have different settings; set them again");
     }
-    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+    let missing = warn_of_missing(&stats.missing, stats.complete, &stats.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
@@ -138,7 +138,7 @@ async fn configure(
             }
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     if missing || refused { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
@@ -161,7 +161,7 @@ async fn expected_settings(
         complete: stats.complete,
         answers: stats.answers.into_iter().map(expected).collect(),
         missing: stats.missing,
-        unanswered: stats.unanswered,
+        silent_replicas: stats.silent_replicas,
     })
 }
 

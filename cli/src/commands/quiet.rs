@@ -60,7 +60,7 @@ pub(crate) async fn run(
     }
     let missing = match context.output.is_json() {
         true => !gathered.missing.is_empty(),
-        false => warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered),
+        false => warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas),
     };
     // A worker linked only to an unknown publisher did not get the request.
     let is_complete = outcomes.iter().all(|worker| worker.unconfirmed.is_empty())
@@ -240,7 +240,7 @@ mod tests {
             complete: true,
             answers,
             missing: Vec::new(),
-            unanswered: Vec::new(),
+            silent_replicas: Vec::new(),
         };
         let outcomes: Vec<Value> =
             WorkerOutcome::of(&gathered).iter().map(WorkerOutcome::json).collect();

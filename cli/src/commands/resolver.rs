@@ -84,7 +84,7 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     }
     let status = server.status_handle();
     let checks = service_manager::keep_checking(move || check(status.clone()));
-    service_manager::ready(format!("listens on {address}")).await;
+    service_manager::ready(format!("listens on {address}"));
     tokio::spawn(reload.run(Some(server.limits())));
     let stopped = stop.requested();
     server

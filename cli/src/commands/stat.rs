@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Stat, mut context: Context) -> anyhow::Result
     for name in &listed.without_metrics {
         report!("publisher {name} {NO_METRICS}: there may be more workers");
     }
-    warn_of_missing(&stats.missing, stats.complete, &stats.unanswered);
+    warn_of_missing(&stats.missing, stats.complete, &stats.silent_replicas);
     end(&pattern, &stats, queues.is_empty())
 }
 

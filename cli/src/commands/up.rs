@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         config: config.transpose()?,
     };
     ready.print(&mut context)?;
-    service_manager::ready(registration.brief()).await;
+    service_manager::ready(registration.brief());
     let checks = {
         let health = system.publisher().health_handle();
         let replicas = system.replicas().iter().map(|replica| replica.status_handle());

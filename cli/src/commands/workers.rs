@@ -138,16 +138,22 @@ pub(super) async fn read_all(context: &Context) -> anyhow::Result<WorkerList> {
         match metric {
             Ok(metric) => {
                 listed.more += number(&metric, "more");
-                let workers = metric["workers"].as_array().into_iter().flatten().cloned();
-                listed.workers.extend(workers.map(|mut worker| {
-                    worker["publisher"] = Json::from(publisher.as_str());
-                    worker
-                }));
+                listed.workers.extend(workers_at(&publisher, &metric));
             }
             Err(why) => listed.missing.push((publisher, why)),
         }
     }
     Ok(listed)
+}
+
+/// The workers in a publisher's metric. Whatever else it lists is left out.
+fn workers_at(publisher: &str, metric: &Json) -> impl Iterator<Item = Json> {
+    let workers = metric["workers"].as_array().into_iter().flatten();
+    workers.filter(|worker| worker.is_object()).map(move |worker| {
+        let mut worker = worker.clone();
+        worker["publisher"] = Json::from(publisher);
+        worker
+    })
 }
 
 async fn ls(pattern: Option<Glob>, mut context: Context) -> anyhow::Result<()> {
@@ -226,6 +232,14 @@ pub(super) fn patterns(worker: &Json) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_that_are_no_objects_are_left_out() {
+        let metric = json!({ "workers": [1, "x", null, { "name": "w" }] });
+        let workers: Vec<Json> = workers_at("p", &metric).collect();
+        assert_eq!(workers, [json!({ "name": "w", "publisher": "p" })]);
+        assert_eq!(workers_at("p", &json!("x")).count(), 0);
+    }
 
     #[test]
     fn workers_are_counted_once_and_only_in_complete_lists() {

@@ -26,8 +26,8 @@ pub struct ActionResults {
     /// The publishers that did not, by name.
     pub missing: Vec<MissingPublisher>,
     /// Replicas without an answer, as in
-    /// [`PublisherAnswers::unanswered`](crate::PublisherAnswers::unanswered).
-    pub unanswered: Vec<ReplicaFailure>,
+    /// [`PublisherAnswers::silent_replicas`](crate::PublisherAnswers::silent_replicas).
+    pub silent_replicas: Vec<ReplicaFailure>,
 }
 
 impl ActionResults {
@@ -107,7 +107,7 @@ impl Queues {
         dry_run: bool,
     ) -> Result<ActionResults, QueuesError> {
         let roster = self.requester.list_publishers(&everything()).await?;
-        let PublisherListing { complete, publishers, missing, unanswered } = roster;
+        let PublisherListing { complete, publishers, missing, silent_replicas } = roster;
         // A job that no publisher has may be at a missing one.
         let all_asked = complete && missing.is_empty();
         let mut tasks = JoinSet::new();
@@ -128,7 +128,7 @@ impl Queues {
                 (publisher, parts)
             });
         }
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         while let Some((publisher, parts)) = next(&mut tasks).await {
             let id = publisher.id;
             let mut whole = Ok(());
@@ -156,7 +156,7 @@ impl Queues {
                 .collect(),
             answered: gathered.answers.into_iter().map(|answered| answered.publisher).collect(),
             missing: gathered.missing,
-            unanswered: gathered.unanswered,
+            silent_replicas: gathered.silent_replicas,
         })
     }
 
@@ -174,7 +174,7 @@ impl Queues {
         filter: Filter,
         dry_run: bool,
     ) -> Result<PublisherAnswers<ActionReport>, QueuesError> {
-        let PublisherListing { complete, publishers, missing, unanswered } =
+        let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(&filter.pattern).await?;
         let mut acting = JoinSet::new();
         for publisher in publishers {
@@ -185,7 +185,7 @@ impl Queues {
                 (publisher, report)
             });
         }
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         while let Some((publisher, report)) = next(&mut acting).await {
             gathered.add(publisher, report);
         }
@@ -205,10 +205,10 @@ impl Queues {
         filter: Filter,
         per_second: u32,
     ) -> Result<PublisherAnswers<ActionReport>, QueuesError> {
-        let PublisherListing { complete, publishers, missing, unanswered } =
+        let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(&filter.pattern).await?;
         let mut pace = Pace { per_second: per_second.max(1), before: 0 };
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         for publisher in publishers {
             let paced = Some(&mut pace);
             let report = self

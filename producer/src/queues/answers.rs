@@ -20,7 +20,7 @@ pub struct PublisherAnswers<T> {
     /// The publishers that did not answer, by name.
     pub missing: Vec<MissingPublisher>,
     /// Replicas without an answer: missing publishers that only these know are not listed.
-    pub unanswered: Vec<ReplicaFailure>,
+    pub silent_replicas: Vec<ReplicaFailure>,
 }
 
 /// One publisher's answer.
@@ -162,9 +162,9 @@ impl<T> PublisherAnswers<T> {
     pub(super) fn new(
         complete: bool,
         missing: Vec<MissingPublisher>,
-        unanswered: Vec<ReplicaFailure>,
+        silent_replicas: Vec<ReplicaFailure>,
     ) -> PublisherAnswers<T> {
-        PublisherAnswers { complete, answers: Vec::new(), missing, unanswered }
+        PublisherAnswers { complete, answers: Vec::new(), missing, silent_replicas }
     }
 
     pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {

@@ -85,7 +85,7 @@ impl Queues {
         &self,
         pattern: Glob,
     ) -> Result<PublisherAnswers<Vec<QueueStat>>, QueuesError> {
-        let PublisherListing { complete, publishers, missing, unanswered } =
+        let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(&pattern).await?;
         let mut tasks = JoinSet::new();
         for publisher in publishers {
@@ -98,7 +98,7 @@ impl Queues {
                 (publisher, stats)
             });
         }
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         while let Some((publisher, stats)) = next(&mut tasks).await {
             gathered.add(publisher, stats);
         }
@@ -167,10 +167,10 @@ impl Queues {
         request: Request,
         accept: impl Fn(Answer) -> Option<T>,
     ) -> Result<PublisherAnswers<T>, QueuesError> {
-        let PublisherListing { complete, publishers, missing, unanswered } =
+        let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(pattern).await?;
         let mut tasks = self.fan_out(&publishers, &request);
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         while let Some((publisher, answer)) = next(&mut tasks).await {
             let answer = answer
                 .map_err(|failure| failure.to_string())

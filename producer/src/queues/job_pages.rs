@@ -40,7 +40,7 @@ pub struct JobPages {
     request: Option<ReusableBoxFuture<'static, Result<Answer, RequestFailure>>>,
     answered: Vec<PublisherInfo>,
     missing: Vec<MissingPublisher>,
-    unanswered: Vec<ReplicaFailure>,
+    silent_replicas: Vec<ReplicaFailure>,
 }
 
 impl JobPages {
@@ -49,7 +49,7 @@ impl JobPages {
         mut query: JobsQuery,
         publishers: PublisherListing,
     ) -> JobPages {
-        let PublisherListing { complete, publishers, missing, unanswered } = publishers;
+        let PublisherListing { complete, publishers, missing, silent_replicas } = publishers;
         query.limit = query.limit.clamp(1, PAGE_JOBS_MAX as u32);
         JobPages {
             start: query.cursor,
@@ -60,7 +60,7 @@ impl JobPages {
             request: None,
             answered: Vec::new(),
             missing,
-            unanswered,
+            silent_replicas,
         }
     }
 
@@ -120,8 +120,8 @@ impl JobPages {
 
     /// Replicas without an answer: publishers that only these know are not in
     /// [`missing`](JobPages::missing).
-    pub fn unanswered(&self) -> &[ReplicaFailure] {
-        &self.unanswered
+    pub fn silent_replicas(&self) -> &[ReplicaFailure] {
+        &self.silent_replicas
     }
 
     /// The publishers that did not answer so far; some of their pages may be missing.

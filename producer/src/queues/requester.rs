@@ -80,7 +80,7 @@ pub(super) struct PublisherListing {
     /// Publishers that were registered before and are missing.
     pub(super) missing: Vec<MissingPublisher>,
     /// Replicas without an answer, which may know more missing publishers.
-    pub(super) unanswered: Vec<ReplicaFailure>,
+    pub(super) silent_replicas: Vec<ReplicaFailure>,
 }
 
 /// The last list of publishers from the directory.
@@ -271,8 +271,8 @@ impl Requester {
         publishers.extend(registered.map(|one| one.info));
         let missing = roll.missing.into_iter().filter(|one| !seen.contains(&one.info.id));
         let missing = missing.map(MissingPublisher::from).collect();
-        let unanswered = roll.unanswered;
-        Ok(PublisherListing { complete, publishers, missing, unanswered })
+        let silent_replicas = roll.silent_replicas;
+        Ok(PublisherListing { complete, publishers, missing, silent_replicas })
     }
 
     fn slot(&self, publisher: PublisherId) -> Arc<LinkSlot> {

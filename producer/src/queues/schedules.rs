@@ -243,19 +243,19 @@ impl Queues {
         let (name, after) = (Some(name.to_owned()), String::new());
         let request = Request::Schedules { name, after, limit: 1 };
         let gathered = self.request_all(&everything(), request, schedules_page).await?;
-        let PublisherAnswers { complete, answers, missing, unanswered } = gathered;
+        let PublisherAnswers { complete, answers, missing, silent_replicas } = gathered;
         let answers = answers.into_iter().flat_map(|PublisherAnswer { publisher, answer }| {
             let found = move |answer| PublisherAnswer { publisher: publisher.clone(), answer };
             answer.schedules.into_iter().map(found)
         });
-        Ok(PublisherAnswers { complete, answers: answers.collect(), missing, unanswered })
+        Ok(PublisherAnswers { complete, answers: answers.collect(), missing, silent_replicas })
     }
 
     /// All schedules of every publisher, by name. Cancel safe.
     pub async fn schedules(&self) -> Result<PublisherAnswers<Vec<ScheduleInfo>>, QueuesError> {
-        let PublisherListing { complete, publishers, missing, unanswered } =
+        let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(&everything()).await?;
-        let mut gathered = PublisherAnswers::new(complete, missing, unanswered);
+        let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         for publisher in publishers {
             let schedules = self.schedules_of(&publisher).await;
             gathered.add(publisher, schedules);

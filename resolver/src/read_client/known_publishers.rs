@@ -26,7 +26,7 @@ const ROLL_AGE_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Default, Debug)]
 pub(super) struct Answers {
     pub(super) known: Vec<Vec<KnownPublisher>>,
-    pub(super) unanswered: Vec<ReplicaFailure>,
+    pub(super) silent_replicas: Vec<ReplicaFailure>,
 }
 
 /// The latest answers. One request for them runs at a time; concurrent callers share it.
@@ -53,7 +53,7 @@ impl RecentAnswers {
         });
         match answers.known.is_empty() {
             true => {
-                let lines = answers.unanswered.iter().map(ToString::to_string);
+                let lines = answers.silent_replicas.iter().map(ToString::to_string);
                 Err(lines.collect::<Vec<_>>().join("; "))
             }
             false => Ok(ClusterPublishers::of(answers, pattern)),
@@ -94,7 +94,7 @@ pub struct ClusterPublishers {
     /// Publishers that are registered at no replica.
     pub missing: Vec<KnownPublisher>,
     /// The replicas that did not answer: publishers that only these know are in neither list.
-    pub unanswered: Vec<ReplicaFailure>,
+    pub silent_replicas: Vec<ReplicaFailure>,
 }
 
 impl ClusterPublishers {
@@ -117,7 +117,7 @@ impl ClusterPublishers {
         }
         let best = best.into_values().cloned();
         let (registered, missing) = best.partition(|one| one.departure.is_none());
-        ClusterPublishers { registered, missing, unanswered: answers.unanswered.clone() }
+        ClusterPublishers { registered, missing, silent_replicas: answers.silent_replicas.clone() }
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
             known(2, Some(Departure::NotBack), 7, declared("/jobs")),
         ];
         let pattern = Glob::new("/jobs/**").unwrap();
-        let answers = Answers { known: vec![first, second], unanswered: Vec::new() };
+        let answers = Answers { known: vec![first, second], silent_replicas: Vec::new() };
         let roll = ClusterPublishers::of(&answers, &pattern);
         let ids = |some: &[KnownPublisher]| -> Vec<(u8, u64)> {
             some.iter().map(|one| (one.info.id.0[0], one.silent_ms)).collect()
@@ -191,13 +191,13 @@ mod tests {
             let answers = async {
                 outstanding.set(outstanding.get() + 1);
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                Answers { known: vec![Vec::new()], unanswered: vec![failure()] }
+                Answers { known: vec![Vec::new()], silent_replicas: vec![failure()] }
             };
             recent.roll(&Glob::everything(), answers).await.unwrap()
         };
         let (one, two) = tokio::join!(roll(), roll());
         assert_eq!((outstanding.get(), &one), (1, &two));
-        assert_eq!(one.unanswered, [failure()]);
+        assert_eq!(one.silent_replicas, [failure()]);
         tokio::time::sleep(ROLL_AGE_MAX).await;
         roll().await;
         assert_eq!(outstanding.get(), 2);

@@ -264,8 +264,8 @@ impl ReadClient {
             let known = self.ask_replicas(1, None, async |client, replica| {
                 client.publishers_known(&replica).await
             });
-            let (known, unanswered) = known.await;
-            Answers { known, unanswered }
+            let (known, silent_replicas) = known.await;
+            Answers { known, silent_replicas }
         };
         self.handle.recent.roll(pattern, ask()).await
     }
@@ -287,7 +287,7 @@ impl ReadClient {
             let answer = ask(self.clone(), replica.clone());
             asking.spawn(async move { (answer.await, replica) });
         }
-        let (mut answers, mut unanswered) = (Vec::new(), Vec::new());
+        let (mut answers, mut silent_replicas) = (Vec::new(), Vec::new());
         let mut end = wait.map(|wait| now() + wait);
         while let Some(answer) = tokio::select! {
             answer = asking.join_next() => answer,
@@ -304,13 +304,15 @@ impl ReadClient {
                         end = Some(end.map_or(others, |end| end.min(others)));
                     }
                 }
-                Err(error) => unanswered.push(ReplicaFailure { replica, why: error.to_string() }),
+                Err(error) => {
+                    silent_replicas.push(ReplicaFailure { replica, why: error.to_string() })
+                }
             }
         }
         let why = format!("no answer {OTHERS_WAIT:?} after another replica's");
         let late = waiting.into_iter().map(|replica| ReplicaFailure { replica, why: why.clone() });
-        unanswered.extend(late);
-        (answers, unanswered)
+        silent_replicas.extend(late);
+        (answers, silent_replicas)
     }
 
     /// Makes one replica forget a missing publisher, so that it is reported no longer. False if the

@@ -19,8 +19,9 @@ async fn unanswered_replicas_are_listed_with_the_publishers() {
     in_time(writer.flushed(1)).await;
     let roll = in_time(reader.cluster_publishers(&Glob::everything())).await.unwrap();
     assert_eq!((roll.registered.len(), roll.missing.len()), (1, 0));
-    let unanswered: Vec<_> = roll.unanswered.iter().map(|one| one.replica.as_str()).collect();
-    assert_eq!(unanswered, [hangs.0.as_str()]);
+    let silent_replicas: Vec<_> =
+        roll.silent_replicas.iter().map(|one| one.replica.as_str()).collect();
+    assert_eq!(silent_replicas, [hangs.0.as_str()]);
 }
 
 #[tokio::test]

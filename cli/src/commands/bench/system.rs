@@ -171,6 +171,8 @@ impl MeasuredSystem {
     pub(crate) async fn stats(&self) -> anyhow::Result<SystemStats> {
         let queues = self.queues();
         let gathered = queues.status().await?;
+        // The differences of two readings would otherwise be of different publishers.
+        anyhow::ensure!(gathered.missing.is_empty(), "not every publisher answered");
         let all: Vec<&PublisherStatus> = gathered.answers.iter().map(|a| &a.answer).collect();
         let first = all.first().context("no publisher answered")?;
         Ok(SystemStats {

@@ -276,7 +276,7 @@ async fn would_change(
     change: Change,
     context: &Context,
 ) -> anyhow::Result<PublisherAnswers<ScheduleOutcome>> {
-    let PublisherAnswers { complete, answers, missing, unanswered } =
+    let PublisherAnswers { complete, answers, missing, silent_replicas } =
         context.queues().schedule(name).await?;
     let answers = answers.into_iter().map(|PublisherAnswer { publisher, answer }| {
         let changes = match change {
@@ -287,7 +287,7 @@ async fn would_change(
         let answer = if changes { ScheduleOutcome::Changed } else { ScheduleOutcome::Unchanged };
         PublisherAnswer { publisher, answer }
     });
-    Ok(PublisherAnswers { complete, answers: answers.collect(), missing, unanswered })
+    Ok(PublisherAnswers { complete, answers: answers.collect(), missing, silent_replicas })
 }
 
 async fn run_now(of: OfSchedule, mut context: Context) -> anyhow::Result<()> {
@@ -359,7 +359,7 @@ fn unknown(name: &str) -> String {
 }
 
 fn report_missing<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.unanswered);
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 

@@ -157,7 +157,8 @@ impl Dashboard {
             .filter(move |(path, _)| path.depth() == 4 && path.segments().nth(3) == Some(name));
         lists.flat_map(move |(path, metric)| {
             let list = metric.iter().flat_map(move |metric| metric[name].as_array()).flatten();
-            list.map(move |one| (path, one))
+            // Whatever a publisher lists is no reason to end.
+            list.filter(|one| one.is_object()).map(move |one| (path, one))
         })
     }
 
@@ -385,6 +386,17 @@ mod tests {
         let lines = dashboard.lines(0);
         assert!(lines[1].starts_with("/jobs/a") && lines[1].contains("150"), "{lines:?}");
         assert!(lines[2].starts_with("/jobs/b (paused)"), "{lines:?}");
+    }
+
+    #[test]
+    fn entries_that_are_no_objects_are_left_out() {
+        let mut dashboard = Dashboard::default();
+        for name in ["queues", "workers"] {
+            let list =
+                json!({ name: [1, "x", null, { "path": "/jobs/a", "name": "w" }], "more": 0 });
+            dashboard.update(&path(&format!("/sys/publishers/p1/{name}")), list);
+        }
+        assert_eq!((dashboard.queues().len(), dashboard.workers().len()), (1, 1));
     }
 
     #[test]

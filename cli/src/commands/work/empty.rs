@@ -120,14 +120,14 @@ async fn stats(
         }
         all.missing.extend(more.missing);
         // Usually the same replicas: their answers are cached for a second.
-        all.unanswered = more.unanswered;
+        all.silent_replicas = more.silent_replicas;
     }
     // The command line requires at least one pattern.
     Ok(all.unwrap_or(PublisherAnswers {
         complete: true,
         answers: Vec::new(),
         missing: Vec::new(),
-        unanswered: Vec::new(),
+        silent_replicas: Vec::new(),
     }))
 }
 

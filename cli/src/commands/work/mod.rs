@@ -94,7 +94,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let linked = stats.clone();
     tokio::spawn(async move {
         let _ = timeout(READY_WAIT, linked.ready()).await;
-        service_manager::ready(status(&linked)).await;
+        service_manager::ready(status(&linked));
     });
 
     let mut left = None;
