@@ -188,14 +188,14 @@ impl AccessControl {
     }
 
     fn change(&self, change: impl FnOnce(&Rules) -> Rules) -> RuleChanges {
-        // A second change at the same time waits, and follows this one, also in the history.
+        // A second change at the same time waits, and follows this one, also in the feed.
         let mut changes = RuleChanges::default();
         self.rules.send_modify(|rules| {
             let after = Arc::new(change(rules));
             changes = RuleChanges::between(rules, &after);
             *rules = after;
             if !changes.is_empty() {
-                // An error means that nobody follows the history.
+                // An error means that nobody reads the feed.
                 let _ = self.change_feed.send(changes.clone());
             }
         });

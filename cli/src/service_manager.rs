@@ -33,19 +33,46 @@ pub(crate) enum Health {
     Hung(String),
 }
 
-/// The service is ready. It is reported again until the service manager takes it: one that hangs
-/// for a while would otherwise end a service that works.
+/// The report that the service is ready.
+enum ReadyReport {
+    None,
+    Sending(AbortHandle),
+    /// The service stops: it is not ready again.
+    Over,
+}
+
+static READY: parking_lot::Mutex<ReadyReport> = parking_lot::Mutex::new(ReadyReport::None);
+
+/// The service is ready. A service manager that does not read is told again until it does:
+/// otherwise it would end a service that works.
 pub(crate) fn ready(status: impl Into<String>) {
-    let status = status.into();
-    tokio::spawn(async move {
-        while notify(vec![NotifyState::Ready], Some(status.clone())).await == Report::NotTaken {
+    let mut status = Some(status.into());
+    let mut report = READY.lock();
+    match &*report {
+        ReadyReport::None => {}
+        ReadyReport::Sending(earlier) => earlier.abort(),
+        ReadyReport::Over => return,
+    }
+    let sending = tokio::spawn(async move {
+        // Later, the checks report the status.
+        while let Err(NotSent::NotTaken) = send(vec![NotifyState::Ready], status.take()).await {
+            tracing::debug!("the service manager is told again that the service is ready");
             sleep(NOTIFY_TIMEOUT).await;
         }
     });
+    *report = ReadyReport::Sending(sending.abort_handle());
+}
+
+/// What is not reported yet no longer holds.
+fn end_ready_report(next: ReadyReport) {
+    if let ReadyReport::Sending(earlier) = std::mem::replace(&mut *READY.lock(), next) {
+        earlier.abort();
+    }
 }
 
 /// The service begins to reload its configuration, until it is [`ready`] again.
 pub(crate) async fn reloading() {
+    end_ready_report(ReadyReport::None);
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(vec![NotifyState::Reloading, now], None).await;
     }
@@ -54,6 +81,7 @@ pub(crate) async fn reloading() {
 /// The service begins to stop. Its checks end.
 pub(crate) async fn stopping(checks: &AbortHandle, status: impl Into<String>) {
     checks.abort();
+    end_ready_report(ReadyReport::Over);
     notify(vec![NotifyState::Stopping], Some(status.into())).await;
 }
 
@@ -90,9 +118,7 @@ where
             let every = watchdog.map_or(CHECK_INTERVAL, |limit| CHECK_INTERVAL.min(limit / 4));
             check_each(every, check, |alive, status| {
                 let alive = (alive && watchdog.is_some()).then_some(NotifyState::Watchdog);
-                async move {
-                    notify(alive.into_iter().collect(), status).await;
-                }
+                notify(alive.into_iter().collect(), status)
             })
             .await;
         }
@@ -151,19 +177,28 @@ fn is_managed() -> bool {
 /// The report that is being sent, if one is.
 type Sending = Mutex<Option<JoinHandle<io::Result<()>>>>;
 
-/// What became of a report.
-#[derive(PartialEq, Eq)]
-enum Report {
-    /// It was sent, or cannot be: there is no service manager at that address.
-    Done,
+/// Why a report was not sent.
+enum NotSent {
+    Unreachable(io::Error),
     /// The service manager does not read.
     NotTaken,
 }
 
-/// Sends one report.
-async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) -> Report {
+/// Sends one report, or logs why it could not.
+async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
+    match send(states, status).await {
+        Ok(()) => {}
+        Err(NotSent::Unreachable(error)) => {
+            tracing::warn!(%error, "cannot reach the service manager");
+        }
+        Err(NotSent::NotTaken) => tracing::warn!("the service manager takes no report"),
+    }
+}
+
+/// Sends one report, if there is a service manager.
+async fn send(states: Vec<NotifyState<'static>>, status: Option<String>) -> Result<(), NotSent> {
     if !is_managed() {
-        return Report::Done;
+        return Ok(());
     }
     static SENDING: Sending = Mutex::const_new(None);
     let send = move || {
@@ -174,15 +209,8 @@ async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) -> Re
         sd_notify::notify(&all)
     };
     match timeout(NOTIFY_TIMEOUT, send_after_last(&SENDING, send)).await {
-        Ok(Ok(())) => Report::Done,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "cannot reach the service manager");
-            Report::Done
-        }
-        Err(_) => {
-            tracing::warn!("the service manager takes no report");
-            Report::NotTaken
-        }
+        Ok(sent) => sent.map_err(NotSent::Unreachable),
+        Err(_) => Err(NotSent::NotTaken),
     }
 }
 

@@ -32,8 +32,8 @@ impl Default for LeaseTiming {
     }
 }
 
-/// Most leases that one call of [`Leases::take_ended`] returns: one `Expire` is one record, and delays
-/// the commands after it.
+/// Most leases that one call of [`Leases::take_ended`] returns: one `Expire` is one record, and
+/// delays the commands after it.
 pub const LEASE_ENDS_MAX: usize = 10_000;
 
 /// The leases of a publisher. Times are in milliseconds of the publisher's monotonic time;
@@ -273,9 +273,9 @@ impl Leases {
         [self.lengths.next_end(), self.runs.next_end(), by_link].into_iter().flatten().min()
     }
 
-    /// Takes the leases that have ended by now, at most [`LEASE_ENDS_MAX`]; if it returns that many,
-    /// there may be more. They stay known, and can be neither renewed nor granted again, until
-    /// [`Leases::ended`].
+    /// Takes the leases that have ended by now, at most [`LEASE_ENDS_MAX`]; if it returns that
+    /// many, there may be more. They stay known, and can be neither renewed nor granted again,
+    /// until [`Leases::ended`].
     pub fn take_ended(&mut self, now_ms: u64, out: &mut Vec<LeaseEnd>) {
         let most = out.len() + LEASE_ENDS_MAX;
         while let Some((slot, end)) = self.runs.first_ended(now_ms) {

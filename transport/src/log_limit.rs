@@ -33,9 +33,9 @@ impl LogLimit {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// Counts the suppressed lines of another limit as its own.
-    pub(crate) fn take_over(&mut self, other: &LogLimit) {
-        self.left_out += other.left_out;
+    /// From now on the suppressed lines of another limit are its own.
+    pub(crate) fn take_over(&mut self, other: &mut LogLimit) {
+        self.left_out += std::mem::take(&mut other.left_out);
     }
 }
 

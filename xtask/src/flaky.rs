@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::cargo::cargo;
 use crate::mutants::root;
@@ -23,6 +23,7 @@ const LETTERS: std::ops::RangeInclusive<char> = 'a'..='z';
 /// Repeats all tests for this long.
 pub(crate) fn repeat(minutes: u64) -> anyhow::Result<bool> {
     require_nextest()?;
+    build()?;
     let (until, mut rounds) = (Instant::now() + Duration::from_secs(minutes * 60), 0);
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     while rounds == 0 || Instant::now() < until {
@@ -36,6 +37,16 @@ pub(crate) fn repeat(minutes: u64) -> anyhow::Result<bool> {
     }
     println!("{} tests failed in {rounds} rounds", failures.len());
     Ok(failures.is_empty())
+}
+
+/// Builds the tests: what compiles needs no busy machine.
+fn build() -> anyhow::Result<()> {
+    let status = cargo()
+        .args(["nextest", "run", "--workspace", "--all-targets", "--locked", "--no-run"])
+        .env("CARGO_TERM_PROGRESS_WHEN", "never")
+        .status()?;
+    ensure!(status.success(), "the tests do not compile");
+    Ok(())
 }
 
 /// Runs every test once; returns the names of those that failed.

@@ -364,7 +364,7 @@ pub(crate) fn warn_if_incomplete(complete: bool) {
 pub(crate) fn warn_of_missing(
     missing: &[MissingPublisher],
     complete: bool,
-    unanswered: &[ReplicaFailure],
+    silent_replicas: &[ReplicaFailure],
 ) -> bool {
     for MissingPublisher { publisher, why } in missing {
         report_error!(
@@ -376,7 +376,7 @@ pub(crate) fn warn_of_missing(
     if !complete {
         report!("the resolver is still warming up: there may be publishers that were not asked");
     }
-    for failure in unanswered {
+    for failure in silent_replicas {
         report_warning!("a missing publisher may not be listed here: replica {failure}");
     }
     !missing.is_empty()

@@ -89,6 +89,20 @@ fn a_publisher_is_ready_once_the_resolver_leads_to_it() {
 }
 
 #[test]
+fn a_manager_that_hung_for_a_while_learns_that_a_service_is_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, replica) = (NotifySocket::bind(folder.path()), replica());
+    manager.fill();
+    let mut command = longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0"]);
+    command.args(["--default", "/", "--resolver", replica.text("address"), "--data"]);
+    manager.manage(command.arg(folder.path().join("data")), WATCHDOG);
+    command.env("LONGSHORE_LOG", "debug");
+    let mut publisher = BackgroundCommand::start(command);
+    publisher.wait_for_stderr("the service manager is told again that the service is ready");
+    manager.lines_until("READY=1");
+}
+
+#[test]
 fn a_replica_and_a_worker_report_and_its_commands_do_not() {
     let (system, folder) = (System::up(), tempfile::tempdir().unwrap());
     let start = |mut command: Command, name: &str| {

@@ -94,7 +94,8 @@ impl State {
         }
     }
 
-    /// Ends leases without a settle. A lease that has ended already is skipped: the first end counts.
+    /// Ends leases without a settle. A lease that has ended already is skipped: the first end
+    /// counts.
     pub(super) fn end_leases(&mut self, leases: &[LeaseEnd], out: &mut Outcomes) {
         for lease in leases {
             let Some(slot) = self.rows.find_token(lease.token) else { continue };

@@ -7,7 +7,7 @@ use crate::server::socket_test::{Replica, cluster, in_time, path, reader, writer
 use crate::{CheckedTerms, PathAnswer, ReadError, ServerOptions};
 
 #[tokio::test]
-async fn unanswered_replicas_are_listed_with_the_publishers() {
+async fn silent_replicas_are_listed_with_the_publishers() {
     let replicas = [Replica::start().await];
     let mut cluster = cluster(&replicas);
     // The system accepts connections to it, but no process answers.

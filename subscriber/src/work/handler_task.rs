@@ -52,9 +52,11 @@ pub(crate) async fn run(session: Arc<WorkerSession>, mut attempts: Box<dyn Attem
                 }
             }
             HandlerTaskStep::Announce(notices, jobs) => {
+                let announced: Vec<LinkSender> = notices.into_iter().filter_map(announce).collect();
                 let deadline = Instant::now() + ANNOUNCE_WAIT_MAX;
-                for (sender, tokens) in notices {
-                    announce(&sender, tokens, deadline).await;
+                for sender in announced {
+                    // If the link dies here, the next link reports the running attempts.
+                    let _ = tokio::time::timeout_at(deadline, sender.flushed()).await;
                 }
                 session.announced(jobs);
             }
@@ -68,13 +70,10 @@ pub(crate) async fn run(session: Arc<WorkerSession>, mut attempts: Box<dyn Attem
 
 /// Reports the attempts that begin, before their payloads are read: a job that kills its worker
 /// uses up an attempt, and jobs prefetched beside it do not.
-async fn announce(sender: &LinkSender, tokens: Tokens, deadline: Instant) {
+fn announce((sender, tokens): (LinkSender, Tokens)) -> Option<LinkSender> {
     let mut out = FrameWriter::new();
     ToPublisher::Started(Started { tokens, running_ms: Vec::new() }).encode(&mut out);
-    if sender.send(out.finish()).is_ok() {
-        // If the link dies here, the next link reports the running attempts.
-        let _ = tokio::time::timeout_at(deadline, sender.flushed()).await;
-    }
+    sender.send(out.finish()).is_ok().then_some(sender)
 }
 
 /// What attempts have in common.
@@ -114,12 +113,16 @@ pub(crate) async fn run_job(
         panicked,
         damaged,
     };
+    let unread = |settle: &NewSettle, id: &dyn fmt::Display| {
+        let span = tracing::info_span!("job", %path, %token);
+        let now = std::time::Instant::now();
+        span.in_scope(|| log_failure(&FAILURE_LOG, now, settle, id, attempt));
+    };
     let (entry, parents) = match Entry::read_for_worker(entry) {
         Ok(read) => read,
         Err(error) => {
             let settle = NewSettle::Bury(job_error("EntryNotDecoded", error));
-            let unknown = format_args!("of unknown id, of {path}, with token {token}");
-            log_failure(&FAILURE_LOG, std::time::Instant::now(), &settle, &unknown, attempt);
+            unread(&settle, &"unknown");
             return end(settle, false, false);
         }
     };
@@ -127,7 +130,7 @@ pub(crate) async fn run_job(
         let error =
             job_error("PayloadDamaged", "the payload's checksum differs from the producer's");
         let settle = NewSettle::Fail(error);
-        log_failure(&FAILURE_LOG, std::time::Instant::now(), &settle, &entry.id, attempt);
+        unread(&settle, &entry.id);
         return end(settle, false, true);
     }
     let keeps_result = entry.options.keep_result;

@@ -7,8 +7,8 @@ use longshore_access::Identity;
 
 use crate::log_limit::LogLimit;
 
-/// Identities with a limit of their own in one period; further ones share the last one, which also
-/// reports what was left out of those that made room.
+/// Identities with a limit of their own in one period; further ones share the last one. What was
+/// left out of it, and of those that made room, is reported with the first record of the next one.
 const CLIENTS_MAX: usize = 64;
 
 /// At most so many records in each period of each identity, and of all clients without one.
@@ -48,6 +48,7 @@ impl ClientLimits {
             return self.others.admit(now);
         }
         let mut limit = LogLimit::new(self.lines_max, self.period);
+        limit.take_over(&mut self.others);
         let admitted = limit.admit(now);
         self.clients.insert(client.clone(), (limit, now));
         admitted
@@ -76,13 +77,14 @@ mod tests {
         let shared: Vec<_> = (100..103).map(|n| admit(Some(n), start)).collect();
         assert_eq!(shared, [Some(0), Some(0), None]);
         assert_eq!(admit(Some(0), start + period), Some(1), "the one that was left out");
-        assert_eq!(admit(Some(200), start + 2 * period), Some(0), "old ones make room");
+        assert_eq!(admit(Some(200), start + 2 * period), Some(1), "old ones make room");
         // What was left out of an identity that makes room is reported all the same.
         let later = start + 10 * period;
         let of_one: Vec<_> = (0..5).map(|_| admit(Some(0), later)).collect();
         assert_eq!(of_one, [Some(0), Some(0), None, None, None]);
         let after = later + period;
-        (300..300 + CLIENTS_MAX).for_each(|n| assert_eq!(admit(Some(n), after), Some(0)));
-        assert_eq!(admit(Some(400), after), Some(4), "three, and the one of the others before");
+        let reported: Vec<_> = (300..300 + CLIENTS_MAX).map(|n| admit(Some(n), after)).collect();
+        assert!(reported.iter().all(Option::is_some));
+        assert_eq!(reported.into_iter().flatten().sum::<u64>(), 3);
     }
 }

@@ -376,7 +376,8 @@ mod tests {
         // sleeps briefly: a process between fork and exec may miss the signal.
         let (cleaned, is_ready) = (note.display(), ready.display());
         let trap = format!("trap \"sleep 1.5; touch {cleaned}; exit\" TERM");
-        let child = format!("{trap}; touch {is_ready}; while :; do sleep 0.05; done");
+        let sleeps = "n=0; while [ $n -lt 400 ]; do n=$((n+1)); sleep 0.05; done";
+        let child = format!("{trap}; touch {is_ready}; {sleeps}");
         let script = format!("sh -c '{child}' > {0}/out 2>&1 & wait", folder.path().display());
         let command = ["sh", "-c", &script].map(OsString::from);
         let mut began = std::time::Instant::now();

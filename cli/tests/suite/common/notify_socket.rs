@@ -24,6 +24,21 @@ impl NotifySocket {
         command.env("WATCHDOG_USEC", watchdog.as_micros().to_string());
     }
 
+    /// Fills the socket, as if the service manager hung.
+    pub(crate) fn fill(&self) {
+        // What one socket sends without being received is bounded, too.
+        let is_full = || {
+            let sender = UnixDatagram::unbound().unwrap();
+            sender.set_nonblocking(true).unwrap();
+            let mut sent = 0;
+            while sender.send_to(b"FILLED=1", &self.path).is_ok() {
+                sent += 1;
+            }
+            sent == 0
+        };
+        while !is_full() {}
+    }
+
     /// The lines of the next report; none if there is none within this time.
     pub(crate) fn next_within(&self, within: Duration) -> Option<String> {
         self.socket.set_read_timeout(Some(within)).unwrap();

@@ -441,7 +441,9 @@ impl State {
             if own != expected || q.key_limits != of(&[LimitScope::Key]) {
                 return Err(format!("{}: its limits differ", q.path));
             }
-            own.iter().for_each(|limit| *shared.entry(*limit).or_default() += running);
+            for limit in of(&[LimitScope::Shared]) {
+                *shared.entry(limit).or_default() += running;
+            }
             let Some(held) = q.held else { continue };
             timers.extend(held.until.map(|at| (at, number)));
             if l.entries.get(&held.limit).is_some_and(|e| e.limit.scope == LimitScope::Shared) {
@@ -460,7 +462,7 @@ impl State {
                 return Err(format!("{}: its line differs", entry.limit.name));
             }
             let running = shared.get(number).copied().unwrap_or(0);
-            if entry.limit.scope == LimitScope::Shared && entry.running != running {
+            if entry.running != running {
                 return Err(format!("{}: running units differ", entry.limit.name));
             }
         }

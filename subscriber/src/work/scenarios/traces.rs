@@ -177,8 +177,10 @@ async fn damaged_jobs_and_too_large_results_are_logged() {
         link.accept(&batch);
     }
     assert!(lines.with("ResultTooLarge").contains("ERROR"));
-    assert!(lines.with("PayloadDamaged").contains("WARN"));
-    assert!(lines.with("EntryNotDecoded").contains("of /jobs/x, with token 3"));
+    let damaged = lines.with("PayloadDamaged");
+    assert!(damaged.contains("WARN") && damaged.contains("token=2"), "{damaged}");
+    let unread = lines.with("EntryNotDecoded");
+    assert!(unread.contains("path=/jobs/x token=3") && unread.contains("job=unknown"), "{unread}");
 }
 
 #[test]
