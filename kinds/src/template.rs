@@ -59,7 +59,7 @@ pub fn fill(
             return Err(ParameterError::Missing { template, name: name.to_owned() });
         };
         let value = value.to_string();
-        if value.contains('/') || Path::check(&format!("/{value}")).is_err() {
+        if value.is_empty() || value.contains('/') || Path::check(&format!("/{value}")).is_err() {
             let (name, value) = (name.to_owned(), shown(&value));
             return Err(ParameterError::NotOneSegment { template, name, value });
         }
@@ -104,8 +104,13 @@ mod tests {
     #[test]
     fn a_value_that_is_not_one_segment_is_refused() {
         for value in ["", "a/b", "..", "*", "a\nb"] {
-            let filled = fill("/tenants/{tenant}/mail", &[("tenant", &value)]);
-            assert!(filled.is_err(), "{value:?} became {filled:?}");
+            for template in ["/{tenant}", "/tenants/{tenant}/mail", "/tenants/{tenant}"] {
+                let filled = fill(template, &[("tenant", &value)]);
+                assert!(
+                    matches!(filled, Err(ParameterError::NotOneSegment { .. })),
+                    "{value:?} became {filled:?}"
+                );
+            }
         }
         let error = fill(MAIL, &[("tenant", &"a/b")]).unwrap_err().to_string();
         assert!(error.contains("{tenant}") && error.contains("a/b"), "{error}");

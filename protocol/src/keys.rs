@@ -48,6 +48,12 @@ pub struct FairKey {
 }
 
 impl JobKeys {
+    /// The most bytes that they take in an entry: five texts of 80 bytes with what belongs to them,
+    /// and 17 bytes for each parent.
+    pub fn bytes_max(&self) -> usize {
+        512 + 17 * self.after.len()
+    }
+
     /// True if nothing is set.
     pub fn is_empty(&self) -> bool {
         let JobKeys { idempotency, order, unique, fair, limit, cost, after, batch, member_of } =

@@ -5,13 +5,14 @@ use longshore_protocol::{JobId, NewJob, Path, PublisherId};
 
 use super::ids::{RouteId, StreamId, Time};
 
-/// The approximate size of a job in memory and on the wire without its payload and headers, in
-/// bytes.
+/// The approximate size of a job in memory and on the wire without its payload, headers and keys,
+/// in bytes.
 const JOB_OVERHEAD_BYTES: usize = 32;
 
 /// A job's size for the limits in bytes.
 pub(crate) fn weight(job: &NewJob) -> usize {
-    JOB_OVERHEAD_BYTES + job.payload.len() + job.headers.bytes()
+    let keys = job.keys.as_ref().map_or(0, |keys| keys.bytes_max());
+    JOB_OVERHEAD_BYTES + job.payload.len() + job.headers.bytes() + keys
 }
 
 /// A number of jobs and bytes.

@@ -259,6 +259,17 @@ fn jobs_that_fit_a_batch_encode_within_its_limits() {
     assert!(builder.len() < BATCH_JOBS_MAX, "the limit was reached");
     let batch = builder.seal(false).to_batch(u64::MAX).expect("within the limits");
     assert!(batch.body().len() > BATCH_BYTES_MAX - 64 * 1024, "and almost used up");
+
+    // Keys are the larger part of a small job that waits for many.
+    let mut builder = BatchBuilder::new();
+    let parents = (0..PARENTS_MAX as u8).map(|parent| JobId([parent; 16]));
+    let job = NewJob::new(Path::new("/a").unwrap(), JobId([1; 16]), vec![7u8; 300]);
+    let job = parents.fold(job, NewJob::after);
+    while builder.fits(&job) {
+        builder.push(&job);
+    }
+    assert!(builder.len() < BATCH_JOBS_MAX, "the limit was reached");
+    builder.seal(false).to_batch(u64::MAX).expect("within the limits");
 }
 
 #[test]

@@ -171,7 +171,9 @@ impl Housekeeper {
         let _syncing = self.syncing.lock();
         let pending = self.tasks.lock().pending.take();
         self.progress.check()?;
-        pending.sync(&self.directory, &self.watermark)
+        // Before another syncs what comes after: it would not know of this.
+        let synced = pending.sync(&self.directory, &self.watermark);
+        synced.inspect_err(|why| self.progress.poison(why.clone()))
     }
 }
 
@@ -218,29 +220,33 @@ mod tests {
 
     use super::*;
     use crate::journal::SEGMENT_BYTES_MIN;
-    use crate::journal::files::Files;
     use crate::journal::files::directory::SEGMENTS_DIR;
-    use crate::journal::simulated_disk::SimulatedDisk;
+    use crate::journal::simulated_disk::{Call, Fault, SimulatedDisk};
+
+    const PUBLISHER: PublisherId = PublisherId([9; 16]);
+
+    /// A housekeeper, the file of its watermark and that of a segment.
+    fn housekeeper(
+        disk: &SimulatedDisk,
+    ) -> (Arc<Housekeeper>, Arc<dyn JournalFile>, Arc<dyn JournalFile>) {
+        let (files, dir) = (disk.files(), Path::new("/data"));
+        files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
+        let make = |name| files.create(&dir.join(name)).unwrap();
+        let (slots, segment) = (make("watermark"), make("segments/first"));
+        let nothing = CommitWatermark::read(&*slots, PUBLISHER).unwrap();
+        let path = dir.join("watermark");
+        let watermark = CommitWatermark::new(Arc::clone(&slots), path, PUBLISHER, nothing);
+        let directory =
+            Directory::new(Arc::clone(&files), dir.to_owned(), PUBLISHER, SEGMENT_BYTES_MIN);
+        let progress = Arc::new(CommitProgress::new(0));
+        let made = Housekeeper::new(Arc::new(directory), progress, Arc::new(watermark));
+        (Arc::new(made), slots, segment)
+    }
 
     #[test]
     fn synced_watermark_never_passes_an_unsynced_file() {
-        let publisher = PublisherId([9; 16]);
-        let files: Arc<dyn Files> = Arc::new(SimulatedDisk::default());
-        let dir = Path::new("/data");
-        files.create_dir(&dir.join(SEGMENTS_DIR)).unwrap();
-        let make = |name| files.create(&dir.join(name)).unwrap();
-        let (slots, first) = (make("watermark"), make("segments/first"));
-        let nothing = CommitWatermark::read(&*slots, publisher).unwrap();
-        let watermark =
-            CommitWatermark::new(Arc::clone(&slots), dir.join("watermark"), publisher, nothing);
-        let (files, dir) = (Arc::clone(&files), dir.to_owned());
-        let directory = Directory::new(files, dir, publisher, SEGMENT_BYTES_MIN);
-        let progress = Arc::new(CommitProgress::new(0));
-        let mut housekeeper = Arc::new(Housekeeper::new(
-            Arc::new(directory),
-            Arc::clone(&progress),
-            Arc::new(watermark),
-        ));
+        let (mut housekeeper, slots, first) = housekeeper(&SimulatedDisk::default());
+        let progress = Arc::clone(&housekeeper.progress);
         progress.advance(1);
         housekeeper.committed(1, &first, false);
         // Written to the next segment; waiters see the commit before the housekeeper does.
@@ -248,6 +254,18 @@ mod tests {
         housekeeper.close();
         assert!(matches!(housekeeper.wait(), Task::Close), "it is closing");
         housekeeper.sync_pending().unwrap();
-        assert_eq!(CommitWatermark::read(&*slots, publisher).unwrap().index, Some(1));
+        assert_eq!(CommitWatermark::read(&*slots, PUBLISHER).unwrap().index, Some(1));
+    }
+
+    #[test]
+    fn nothing_is_synced_after_a_failed_sync() {
+        let disk = SimulatedDisk::default();
+        let (mut housekeeper, slots, first) = housekeeper(&disk);
+        housekeeper.progress.advance(1);
+        housekeeper.committed(1, &first, false);
+        disk.fail(Fault::nth_of(Call::Sync, 1));
+        assert!(housekeeper.sync_pending().is_err());
+        assert!(housekeeper.sync_pending().is_err(), "nothing is pending, but something was lost");
+        assert_eq!(CommitWatermark::read(&*slots, PUBLISHER).unwrap().index, None);
     }
 }

@@ -542,7 +542,11 @@ fn is_of_key(what: &str) -> bool {
 /// The refusal of what does not decode as a job, wherever it goes.
 pub(super) fn refusal_of(error: &WireError) -> Refusal {
     match error {
-        WireError::OverLimit { what, .. } if is_of_key(what) => Refusal::BadOptions,
+        WireError::OverLimit { what, .. }
+            if is_of_key(what) || what.ends_with("in milliseconds") =>
+        {
+            Refusal::BadOptions
+        }
         // The options have one list with a limit; everything else over a limit is payload or
         // headers.
         WireError::OverLimit { limit, what, .. }

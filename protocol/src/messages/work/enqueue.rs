@@ -96,9 +96,10 @@ impl BatchBuilder {
     /// the limits of a job.
     pub fn fits(&self, job: &NewJob) -> bool {
         // The overhead of an entry besides its payload: id, checksum, lengths and options (512
-        // bytes suffice for the longest), headers with two bytes of length for each name and value,
-        // and the path, counted as new, with two bytes of length.
+        // bytes suffice for the longest), keys, headers with two bytes of length for each name and
+        // value, and the path, counted as new, with two bytes of length.
         let overhead = 512
+            + job.keys.as_ref().map_or(0, |keys| keys.bytes_max())
             + job.headers.bytes()
             + 4 * job.headers.0.len()
             + job.path.as_str().len()

@@ -78,7 +78,10 @@ pub(crate) fn write(
     })?;
     let dir = directory.segments_dir();
     let io = |error| RewriteError::Io { what: "syncing", file: dir.clone(), error };
-    directory.files.sync_dir(&dir).map_err(io)?;
+    directory.files.sync_dir(&dir).map_err(io).inspect_err(|_| {
+        // No list has it: without this, each try on a full disk would leave a file.
+        let _ = directory.files.remove(&path);
+    })?;
     directory.bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(CompactedFile { sequence, runs, bytes })
 }

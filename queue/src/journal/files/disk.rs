@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statfs, statvfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::journal::space::ballast::is_full;
 
@@ -183,12 +183,12 @@ impl Files for Disk {
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
-        let disk = statvfs(dir)?;
+        let disk = retry_on_intr(|| statvfs(dir))?;
         Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn is_copy_on_write(&self, dir: &Path) -> io::Result<bool> {
-        Ok(COPY_ON_WRITE.contains(&(statfs(dir)?.f_type as u32)))
+        Ok(COPY_ON_WRITE.contains(&(retry_on_intr(|| statfs(dir))?.f_type as u32)))
     }
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {
@@ -287,12 +287,7 @@ impl JournalFile for File {
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
-        match fallocate(self, FallocateFlags::empty(), 0, length) {
-            Ok(()) => Ok(()),
-            // Some file systems cannot allocate: zeros take the same room, only slower.
-            Err(rustix::io::Errno::OPNOTSUPP) => fill_with_zeros(self, length),
-            Err(error) => Err(error.into()),
-        }
+        allocate_with(self, length, || fallocate(self, FallocateFlags::empty(), 0, length))
     }
 
     fn truncate(&self, length: u64) -> io::Result<()> {
@@ -327,6 +322,20 @@ pub(crate) fn read_full(
         }
     }
     Ok(done)
+}
+
+/// Allocates with `fallocate`, which some file systems end at a signal, and others lack.
+fn allocate_with(
+    file: &File,
+    length: u64,
+    fallocate: impl FnMut() -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    match retry_on_intr(fallocate) {
+        Ok(()) => Ok(()),
+        // Zeros take the same room, only slower.
+        Err(Errno::OPNOTSUPP) => fill_with_zeros(file, length),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn fill_with_zeros(file: &File, length: u64) -> io::Result<()> {
@@ -377,5 +386,15 @@ mod tests {
         file.truncate(4096).unwrap();
         assert_eq!(file.len().unwrap(), 4096);
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn interrupted_allocation_is_repeated_and_a_missing_one_is_filled_with_zeros() {
+        let file = tempfile::tempfile().unwrap();
+        let mut results = vec![Errno::OPNOTSUPP, Errno::INTR, Errno::INTR];
+        allocate_with(&file, 300_000, || Err(results.pop().unwrap())).unwrap();
+        assert_eq!(JournalFile::len(&file).unwrap(), 300_000);
+        let full = allocate_with(&file, 400_000, || Err(Errno::NOSPC)).unwrap_err();
+        assert!(is_full(&full), "{full}");
     }
 }

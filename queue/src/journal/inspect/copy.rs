@@ -505,6 +505,9 @@ impl CopiedFile {
     }
 }
 
+/// A file of an unfinished copy: no publisher starts on a directory with foreign files.
+const UNFINISHED_FILE: &str = "unfinished-copy";
+
 /// The destination. No publisher can start there during the copy, nor on an unfinished copy.
 struct CopyTarget {
     directory: Directory,
@@ -534,6 +537,9 @@ impl CopyTarget {
         if list()?.iter().any(|name| name != LOCK_FILE) {
             return Err(not_empty());
         }
+        let path = dest.join(UNFINISHED_FILE);
+        files.create(&path).map_err(InspectError::io("making", &path))?;
+        files.sync_dir(dest).map_err(InspectError::io("syncing", dest))?;
         let directory = Directory::new(Arc::clone(files), dest.to_owned(), journal, SEGMENT_BYTES);
         for dir in [dest.join(SEGMENTS_DIR), directory.snapshots_dir()] {
             files.create_dir(&dir).map_err(InspectError::io("making", &dir))?;
@@ -560,7 +566,11 @@ impl CopyTarget {
             }
             identity::IdentityError::Damaged(file)
             | identity::IdentityError::OtherFormat(file, _) => InspectError::NoIdentity { file },
-        })
+        })?;
+        // From here on it is a journal, with this file or without.
+        let path = dir.join(UNFINISHED_FILE);
+        files.remove(&path).map_err(InspectError::io("removing", &path))?;
+        files.sync_dir(dir).map_err(InspectError::io("syncing", dir))
     }
 }
 

@@ -9,6 +9,7 @@ use super::found::{FoundSegment, UnusedSegment};
 use super::replay::ReplayedSegment;
 use super::{CHUNK_BYTES, CutTail, Damage};
 use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::space::ballast::is_full;
 use crate::journal::wal::format::{SEGMENT_HEADER_BYTES, crc_seed};
 use crate::journal::wal::locations::Locations;
 use crate::journal::wal::walk::Walk;
@@ -142,7 +143,12 @@ pub(super) fn reopen_last(
     let file = last.open(directory)?;
     let FoundSegment { header, path, length, .. } = last;
     let (sequence, seed) = (header.sequence, crc_seed(directory.journal, header.sequence));
-    // A truncated file keeps its length: the rest goes into the next segment.
-    let capacity = length;
+    // A truncated file keeps its length: the rest goes into the next segment. So it does if a
+    // restored file has holes for which there is no room.
+    let capacity = match file.allocate(length) {
+        Ok(()) => length,
+        Err(error) if is_full(&error) => end,
+        Err(error) => return Err(JournalOpenError::io("making room in", &path, error)),
+    };
     Ok(Segment { file, path, sequence, seed, capacity, at: end, written_to: end })
 }

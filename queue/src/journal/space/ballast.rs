@@ -63,14 +63,25 @@ impl Ballast {
         }
     }
 
-    /// Opens or creates the file, and resizes it as far as the disk has room.
+    /// Opens or creates the file, allocates it again, and resizes it, as far as the disk has room.
     pub(crate) fn open(&self) -> io::Result<()> {
         let path = self.dir.join(BALLAST_FILE);
         let file = match self.files.open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.files.create(&path)?,
             opened => opened?,
         };
-        self.bytes.store(file.len()?, Ordering::Relaxed);
+        let mut length = file.len()?;
+        // A restored file may have holes: only allocated space can be given away.
+        if length > 0
+            && let Err(error) = file.allocate(length)
+        {
+            if !is_full(&error) {
+                return Err(error);
+            }
+            file.truncate(0)?;
+            length = 0;
+        }
+        self.bytes.store(length, Ordering::Relaxed);
         *self.file.lock() = Some(file);
         if self.files.is_copy_on_write(&self.dir).unwrap_or(false) {
             tracing::warn!(
@@ -85,6 +96,8 @@ impl Ballast {
     /// Resizes the file to its target, as far as there is room. A full disk is no failure: a later
     /// cycle tries again.
     pub(crate) fn resize(&self) -> io::Result<()> {
+        // The cycle's credits end once what it freed counts: otherwise the disk would seem full.
+        self.measure();
         self.compacted.store(0, Ordering::Relaxed);
         self.in_snapshot.store(0, Ordering::Relaxed);
         let file = self.file.lock();
@@ -294,7 +307,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::journal::simulated_disk::SimulatedDisk;
+    use crate::journal::simulated_disk::{Call, Failure, Fault, SimulatedDisk};
 
     const MIB: u64 = 1024 * 1024;
 
@@ -349,6 +362,41 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull, "the ballast is empty");
     }
 
+    /// Writes 9 MiB.
+    fn write_as_a_cycle(disk: &SimulatedDisk, ballast: &Ballast) {
+        for n in 0..9 {
+            let allocate = || disk.create(Path::new(&format!("/{n}")))?.allocate(MIB);
+            match n {
+                0..2 => ballast.make_for_compaction(MIB, allocate).unwrap(),
+                _ => ballast.make_for_snapshot(MIB, allocate).unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_cycle_frees_counts_before_its_credits_end() {
+        let (disk, old) = (SimulatedDisk::default(), Path::new("/old"));
+        disk.create(old).unwrap().allocate(9 * MIB).unwrap();
+        // Less than a segment of new work: once short, it would stay short.
+        disk.leave_free(16 * MIB + MIB / 2);
+        let ballast = ballast(&disk);
+        let before = ballast.budget(0);
+        assert_eq!((before.headroom(), before.short), (MIB / 2, false));
+        write_as_a_cycle(&disk, &ballast);
+        disk.remove(old).unwrap();
+        ballast.resize().unwrap();
+        assert_eq!(ballast.budget(0), before);
+    }
+
+    #[test]
+    fn ballast_with_holes_is_allocated_as_far_as_there_is_room() {
+        let disk = SimulatedDisk::default();
+        assert_eq!(ballast(&disk).bytes(), 12 * MIB);
+        disk.set_capacity(Some(3 * MIB));
+        disk.fail(Fault::nth_of(Call::Allocate, 1).with(Failure::Full));
+        assert_eq!(ballast(&disk).bytes(), 3 * MIB);
+    }
+
     #[test]
     fn bytes_written_by_a_cycle_count_as_available_until_it_ends() {
         let disk = SimulatedDisk::default();
@@ -357,13 +405,7 @@ mod tests {
         let before = ballast.budget(0);
         assert_eq!((before.available, before.headroom()), (20 * MIB, 4 * MIB));
         assert_eq!([true, false].map(|short| ballast.compactable(short)), [2 * MIB, 4 * MIB]);
-        for n in 0..9 {
-            let allocate = || disk.create(Path::new(&format!("/{n}")))?.allocate(MIB);
-            match n {
-                0..2 => ballast.make_for_compaction(MIB, allocate).unwrap(),
-                _ => ballast.make_for_snapshot(MIB, allocate).unwrap(),
-            }
-        }
+        write_as_a_cycle(&disk, &ballast);
         assert_eq!(ballast.budget(0), before);
         ballast.resize().unwrap();
         assert_eq!((ballast.budget(0).available, ballast.bytes()), (11 * MIB, 11 * MIB));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::journal::files::identity::{self, Identity, LOSSES_MAX};
 use crate::journal::inspect::InspectError;
-use crate::journal::simulated_disk::{Call, Fault};
+use crate::journal::simulated_disk::{Call, Failure, Fault};
 
 fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
@@ -141,6 +141,20 @@ fn unreadable_page_loses_nothing_silently_and_leaves_a_way_out() {
         }
         assert!(intact >= 5 && refused > 20 && (payloads > 50 || snapshot.is_none()));
     }
+}
+
+#[test]
+fn segment_with_holes_on_a_full_disk_continues_in_the_next() {
+    let (disk, committed) = journal_of(3, 3, 20);
+    let disk = disk.after_kill();
+    disk.fail(Fault::nth_of(Call::Allocate, 1).with(Failure::Full));
+    let (mut journal, _, recovered) = SteppedJournal::open(&disk).unwrap();
+    assert_eq!(disk.hit(), Some((Call::Allocate, segment(1))));
+    assert_eq!(recovered.last_index, committed);
+    journal.write(1, 20).unwrap();
+    assert!(disk.paths().contains(&segment(2)));
+    let (_, read, _) = SteppedJournal::open(&disk.after_kill()).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 20), committed + 1);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! What the model does not cover: limits that it never reaches, pages, and clocks that go back.
 
 use bytes::Bytes;
-use longshore_protocol::limits::{PAUSES_MAX, PAYLOAD_BYTES_MAX};
+use longshore_protocol::limits::{PAUSES_MAX, PAYLOAD_BYTES_MAX, WAIT_MS_MAX};
 use longshore_protocol::messages::work::{
     Filter, JobsQuery, NewSettle, ReplaceOutcome, RequestError, Sources,
 };
 use longshore_protocol::{
-    Due, Durability, Epoch, FrameWriter, Gate, JobOptions, JobState, LinkId, NewJob, PublisherId,
-    Token,
+    Due, Durability, Epoch, FrameWriter, Gate, JobId, JobOptions, JobState, LinkId, NewJob, Path,
+    PublisherId, Refusal, Token,
 };
 
 use super::scenario::*;
@@ -15,6 +15,7 @@ use crate::Rules;
 use crate::command::{Command, Secret, Start};
 use crate::outcome::Reply;
 use crate::state::rows::random_of;
+use crate::state::schedule::head_of;
 
 #[test]
 fn sessions_are_limited_and_idle_ones_make_room() {
@@ -206,4 +207,22 @@ fn oldest_ready_job_shows_its_waiting_time() {
     scenario.later(70);
     scenario.expire(delivered[0].token, false);
     assert_eq!(oldest(&scenario), Some(70));
+}
+
+/// Clients check them; one in another language may not. It is not told to send a smaller payload.
+#[test]
+fn times_over_their_limits_are_bad_options() {
+    let over = Some(WAIT_MS_MAX + 1);
+    for options in [
+        JobOptions { keep_ms: over, ..JobOptions::default() },
+        JobOptions { run_timeout_ms: over, ..JobOptions::default() },
+    ] {
+        let job = NewJob::new(Path::new("/a").unwrap(), JobId([1; 16]), "x");
+        let job = NewJob { options, ..job };
+        let mut out = FrameWriter::new();
+        job.encode_entry_head(&mut out);
+        out.put(&job.payload);
+        let entry = out.into_body();
+        assert_eq!(head_of(&entry).err(), Some(Refusal::BadOptions));
+    }
 }
