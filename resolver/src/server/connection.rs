@@ -1,5 +1,6 @@
 //! One connection: forwards its frames to the server loop, in order.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use longshore_access::Rights;
@@ -49,16 +50,11 @@ async fn forward(
     events: &mpsc::Sender<Event>,
 ) -> Option<LinkEnd> {
     let unanswered = Arc::new(Semaphore::new(UNANSWERED_BYTES_MAX));
-    let mut rights_change = true;
     loop {
         let frame = tokio::select! {
             biased;
-            changed = rights.changed(), if rights_change => {
-                rights_change = changed.is_ok();
-                if rights_change {
-                    let rights = rights.borrow_and_update().clone();
-                    events.send(Event::Rights { client, rights }).await.ok()?;
-                }
+            rights = changed(&mut rights) => {
+                events.send(Event::Rights { client, rights }).await.ok()?;
                 continue;
             }
             frame = receiver.recv() => match frame {
@@ -69,15 +65,29 @@ async fn forward(
         let at = now();
         let bytes = frame.len().clamp(FRAME_BYTES_COUNTED_MIN, UNANSWERED_BYTES_MAX) as u32;
         // The server loop releases nothing of a client that never reads: only its link's end is
-        // certain.
-        let permit = tokio::select! {
-            biased;
-            permit = unanswered.clone().acquire_many_owned(bytes) => permit.ok()?,
-            end = sender.closed() => return Some(end),
+        // certain. Its rights still change: it may lose the publisher that it is registered as.
+        let mut acquired = pin!(unanswered.clone().acquire_many_owned(bytes));
+        let permit = loop {
+            tokio::select! {
+                biased;
+                rights = changed(&mut rights) => {
+                    events.send(Event::Rights { client, rights }).await.ok()?;
+                }
+                permit = &mut acquired => break permit.ok()?,
+                end = sender.closed() => return Some(end),
+            }
         };
         events
             .send(Event::Frame { client, messages: Messages::new(frame), at, permit })
             .await
             .ok()?;
+    }
+}
+
+/// The next rights; pending for ever once they change no more. Cancel safe.
+async fn changed(rights: &mut watch::Receiver<Arc<Rights>>) -> Arc<Rights> {
+    match rights.changed().await {
+        Ok(()) => rights.borrow_and_update().clone(),
+        Err(_) => std::future::pending().await,
     }
 }

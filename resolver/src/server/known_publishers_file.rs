@@ -152,7 +152,7 @@ pub(super) async fn run_writer(
     file: KnownPublishersFile,
     mut newest: watch::Receiver<KnownPublishers>,
 ) {
-    let (path, file) = (file.path.clone(), Arc::new(file));
+    let file = Arc::new(file);
     let mut failures = LogLimit::new(1, FAILURE_LOG_PERIOD);
     let (mut unwritten, mut written) = (None, false);
     loop {
@@ -164,21 +164,22 @@ pub(super) async fn run_writer(
             Ok(Err(_)) => true,
             Err(_) => false,
         };
-        let (file, to_write) = (file.clone(), unwritten.clone());
+        let (file, to_write, newest) = (file.clone(), unwritten.clone(), newest.clone());
         let done = tokio::task::spawn_blocking(move || match to_write {
-            Some(known) => file.write(&known),
-            None if written => file.touch(),
+            // A failed write is retried in a second. Until then the old file would be outdated:
+            // publishers that came since would be neither waited for nor reported as missing. So
+            // remove it; even a full disk allows that.
+            Some(known) => file.write(&known).inspect_err(|_| drop(fs::remove_file(&file.path))),
+            // Somebody may have removed the file.
+            None if written => file.touch().or_else(|_| {
+                let known = newest.borrow().clone();
+                file.write(&known)
+            }),
             None => Ok(()),
         });
         match done.await {
             Ok(Ok(())) => written |= unwritten.take().is_some(),
-            // A failed write is retried in a second. Until then the old file would be outdated:
-            // publishers that came since would be neither waited for nor reported as missing. So
-            // remove it; even a full disk allows that.
             Ok(Err(error)) => {
-                if unwritten.is_some() {
-                    written &= std::fs::remove_file(&path).is_err();
-                }
                 if let Some(left_out) = failures.admit(now()) {
                     tracing::warn!(
                         %error, left_out,
@@ -328,6 +329,28 @@ mod tests {
         let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let aside = |name: std::ffi::OsString| name.to_string_lossy().contains(".damaged-");
         assert_eq!(names.filter(|name| aside(name.clone())).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_somebody_removed_is_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = KnownPublishersFile::open(folder.path(), false).unwrap();
+        let (path, (newest, received)) = (file.path.clone(), watch::channel(Default::default()));
+        let writer = tokio::spawn(run_writer(file, received));
+        newest.send_replace(known());
+        for _ in 0..2 {
+            let written = async {
+                while !path.exists() {
+                    tokio::time::sleep(TOUCH_EVERY).await;
+                }
+            };
+            tokio::time::timeout(100 * TOUCH_EVERY, written).await.unwrap();
+            fs::remove_file(&path).unwrap();
+        }
+        drop(newest);
+        writer.await.unwrap();
+        let (_, restored) = KnownPublishersFile::open(folder.path(), false).unwrap();
+        assert_eq!(restored.unwrap().known.publishers.len(), 2);
     }
 
     #[test]
