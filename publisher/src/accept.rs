@@ -24,19 +24,24 @@ pub(crate) struct LinkClient {
 }
 
 /// Serves each link in its own task until `closing`; then waits at most `goodbye` for every link to
-/// send its goodbye and end.
+/// send its goodbye and end. From `refusing` on, new links are refused.
 pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
     mut listener: Listener,
     values: Values,
-    closing: CancellationToken,
+    (refusing, closing): (CancellationToken, CancellationToken),
     goodbye: Duration,
     mut serve: impl FnMut(LinkClient, LinkSender, LinkReceiver) -> F,
 ) {
     let mut links = JoinSet::new();
+    let mut refuses = false;
     loop {
         tokio::select! {
             biased;
             () = closing.cancelled() => break,
+            () = refusing.cancelled(), if !refuses => {
+                refuses = true;
+                listener.refuse_new();
+            }
             link = listener.accept() => {
                 let Peer::Client(handshake) = link.peer().clone() else {
                     warn!("a link was accepted without a handshake");
@@ -62,4 +67,43 @@ pub(crate) async fn accept<F: Future<Output = ()> + Send + 'static>(
         info!("links that did not end after their goodbye are cut");
     }
     listener.close().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::{HandshakeRefusal, LinkTiming, Role, SessionId};
+    use longshore_transport::{DialError, LinkOptions, ListenerOptions, ServerInfo, dial};
+
+    use super::*;
+    use crate::values::{PathKinds, ValueOptions, ValueRegistry};
+
+    #[tokio::test]
+    async fn stopping_publisher_refuses_new_links_before_it_closes_the_others() {
+        let info = ServerInfo { instance: [1; 16], epoch: 1, name: "p".into(), serves: |_| true };
+        let any_port = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind(any_port, info, ListenerOptions::default()).unwrap();
+        let address = listener.local_address();
+        let names = Arc::new(PathKinds::default());
+        let values = Values::new(ValueRegistry::new(None, names, None, ValueOptions::default()));
+        let (refusing, closing) = (CancellationToken::new(), CancellationToken::new());
+        let serve = |_, sender: LinkSender, mut receiver: LinkReceiver| async move {
+            while receiver.recv().await.is_ok() {}
+            drop(sender);
+        };
+        let stops = (refusing.clone(), closing.clone());
+        let accepting = tokio::spawn(accept(listener, values, stops, Duration::ZERO, serve));
+        let handshake = Handshake::new(Role::Tool, SessionId([1; 16]), "t", LinkTiming::WORK);
+        let options = LinkOptions::default();
+        let _open = dial(address, &handshake, &options).await.unwrap();
+        refusing.cancel();
+        let refused = dial(address, &handshake, &options).await.map(drop);
+        let stopping = HandshakeRefusal::Stopping;
+        assert!(
+            matches!(refused, Err(DialError::Refused { code, .. }) if code == stopping),
+            "{refused:?}"
+        );
+        assert!(!accepting.is_finished());
+        closing.cancel();
+        accepting.await.unwrap();
+    }
 }

@@ -10,7 +10,7 @@ use longshore_protocol::messages::work::{
     Answer, CheckpointInfo, DeadGroups, JobInfo, JobsPage, RequestError,
 };
 use longshore_protocol::{
-    Decode, Entry, EntryHead, JobError, LinkId, Parent, Path, PathSet, Reader,
+    Decode, Entry, EntryHead, JobError, LinkId, Parent, Path, PathSet, Reader, WireError,
 };
 use longshore_queue::{
     Assignment, CheckpointView, DeadGroupView, JobView, LogReadError, LogReader, Neighbours,
@@ -419,16 +419,22 @@ fn fill(
 }
 
 /// The parents of a job whose entry begins there.
-fn read_parents(reader: &LogReader, head: RecordRef) -> Result<Vec<Parent>, RequestError> {
-    let bytes = read(reader, head)?;
+fn read_parents(reader: &LogReader, at: RecordRef) -> Result<Vec<Parent>, RequestError> {
+    let bytes = read(reader, at)?;
     let length = bytes.len();
     let head = EntryHead::read(&mut Reader::new(bytes), length);
-    let head = head.map_err(|_| RequestError::Unreadable)?;
+    let head = head.map_err(|why| undecodable(at, &why))?;
     Ok(head.keys.map(|keys| keys.after).unwrap_or_default())
 }
 
 fn read_entry(reader: &LogReader, at: RecordRef) -> Result<Entry, RequestError> {
-    Entry::read(read(reader, at)?).map_err(|_| RequestError::Unreadable)
+    Entry::read(read(reader, at)?).map_err(|why| undecodable(at, &why))
+}
+
+/// Logs a record that was read and does not decode: its client is referred to the log.
+fn undecodable(at: RecordRef, why: &WireError) -> RequestError {
+    error!(?at, %why, "a record in the journal does not decode");
+    RequestError::Unreadable
 }
 
 /// `None` for a part that could not be read and may be left out.
@@ -444,10 +450,7 @@ fn unless_left_out<T>(
 
 fn read_error(reader: &LogReader, at: RecordRef) -> Result<JobError, RequestError> {
     let mut bytes = Reader::new(read(reader, at)?);
-    JobError::decode(&mut bytes).map_err(|why| {
-        error!(?at, %why, "an error in the journal does not decode");
-        RequestError::Unreadable
-    })
+    JobError::decode(&mut bytes).map_err(|why| undecodable(at, &why))
 }
 
 fn read(reader: &LogReader, at: RecordRef) -> Result<Bytes, RequestError> {
@@ -459,10 +462,13 @@ fn read(reader: &LogReader, at: RecordRef) -> Result<Bytes, RequestError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use longshore_protocol::NewJob;
     use longshore_protocol::messages::work::{BatchBuilder, DeadGroup, JobTimes};
     use longshore_queue::{BodyBlock, Records};
     use parking_lot::Mutex;
+    use tracing::span;
 
     use super::*;
 
@@ -510,6 +516,42 @@ mod tests {
         assert!(load(vec![Errno::NOMEM, Errno::MFILE], true));
         assert!(!load(vec![Errno::MFILE], false), "it does not retry for ever");
         assert!(!load(vec![Errno::IO], true), "a disk that cannot read is damage");
+    }
+
+    /// Counts what is logged.
+    struct LoggedEvents(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for LoggedEvents {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn records_that_do_not_decode_are_logged() {
+        let body = Bytes::from_static(&[0xff; 8]);
+        let at = RecordRef { index: 1, at: 0, length: body.len() as u32 };
+        let reader = LogReader::new(Arc::new(Failing(Mutex::new(Vec::new()), body)));
+        let logged = Arc::new(AtomicUsize::new(0));
+        tracing::subscriber::with_default(LoggedEvents(logged.clone()), || {
+            assert_eq!(read_entry(&reader, at), Err(RequestError::Unreadable));
+            assert_eq!(read_parents(&reader, at), Err(RequestError::Unreadable));
+            assert_eq!(read_error(&reader, at), Err(RequestError::Unreadable));
+        });
+        assert_eq!(logged.load(Ordering::Relaxed), 3);
     }
 
     #[test]

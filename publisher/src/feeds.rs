@@ -139,7 +139,8 @@ impl Feeds {
         let position = tail.position();
         let none_to_report = self.report_at.is_none_or(|at| now < at);
         if self.links.is_empty() {
-            self.report_at = None;
+            // Else the owner would wake for feeds that are gone.
+            (self.more, self.report_at) = (false, None);
             return;
         }
         if !self.more && none_to_report && self.pumped == Some(position) {
@@ -405,6 +406,20 @@ mod tests {
         feeds.link_lost(LINK);
         feeds.pump(&tail, path, &mut sink, report_time + SILENT_FEED_INTERVAL);
         assert_eq!(feeds.next(report_time), None);
+    }
+
+    #[test]
+    fn without_a_feed_nothing_is_due() {
+        let (tail, mut feeds, paths) = (tail(10), Feeds::default(), paths(1));
+        let path = |queue: QueueId| &paths[queue.0 as usize];
+        let now = Instant::now();
+        begin(&mut feeds, 1, "/**", &tail);
+        feeds.link_lost(LINK);
+        // Its link reported room before it ended.
+        feeds.ready();
+        assert_eq!(feeds.next(now), Some(now));
+        feeds.pump(&tail, path, &mut BoundedSink::of(1), now);
+        assert_eq!(feeds.next(now), None);
     }
 
     #[test]

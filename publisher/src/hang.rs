@@ -41,10 +41,13 @@ impl HangDetector {
     }
 
     /// When to check again if nothing becomes durable before: when the oldest command would be too
-    /// old. A later command cannot reach that age any sooner.
+    /// old. A later command cannot reach that age any sooner. `oldest` was observed.
     pub(crate) fn next_check_in(&self, oldest: Duration) -> Duration {
-        // A recovery shows with the commit; the check while hung is only a safeguard.
-        self.after.saturating_sub(oldest).max(self.after / 8)
+        match self.hung {
+            // A recovery shows with the commit; this check is only a safeguard.
+            true => self.after / 8,
+            false => self.after.saturating_sub(oldest).max(Duration::from_millis(1)),
+        }
     }
 
     /// The reason that clients receive and the log shows.
@@ -81,11 +84,15 @@ mod tests {
 
     #[test]
     fn next_check_is_when_the_oldest_may_be_too_old_never_at_once() {
-        let hang = HangDetector::after(AFTER);
+        let mut hang = HangDetector::after(AFTER);
         assert_eq!(hang.next_check_in(Duration::ZERO), AFTER);
-        assert_eq!(hang.next_check_in(Duration::from_secs(10)), Duration::from_secs(20));
+        for left in [20_000 * MS, 1_000 * MS, MS] {
+            assert_eq!(hang.next_check_in(AFTER - left), left);
+        }
+        assert_eq!(hang.next_check_in(AFTER), MS);
+        hang.observe(AFTER);
         for old in [AFTER - MS, AFTER, AFTER * 9] {
-            assert_eq!(hang.next_check_in(old), AFTER / 8);
+            assert_eq!(hang.next_check_in(old), AFTER / 8, "while it hangs");
         }
     }
 

@@ -15,7 +15,7 @@ use longshore_protocol::{
 };
 use longshore_queue::CACHE_COPY_BYTES_MAX;
 use longshore_transport::{LinkEnd, LinkReceiver, LinkSender};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, info};
 
 use crate::accept::LinkClient;
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
         resume,
     };
     if events.send(OwnerEvent::LinkUp(new_link)).await.is_err() {
-        return;
+        return send_goodbye(&sender, stopped());
     }
     let why = read(link, (unread, bytes), &sender, (&mut receiver, &mut rights), &events).await;
     debug!(link = link.0, %why, "link ended");
@@ -291,25 +291,84 @@ pub(crate) fn send_goodbye(sender: &LinkSender, reason: String) {
     sender.close(reason);
 }
 
+/// Ends the owner's events, and sends the reason to the links whose [`OwnerEvent::LinkUp`] it has
+/// not read: nobody else would close them.
+pub(crate) async fn refuse_unread(events: &mut mpsc::Receiver<OwnerEvent>, reason: &str) {
+    events.close();
+    while let Some(event) = events.recv().await {
+        if let OwnerEvent::LinkUp(new_link) = event {
+            send_goodbye(&new_link.sender, reason.to_owned());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
 
     use longshore_protocol::messages::work::Request;
     use longshore_protocol::{Handshake, LinkTiming, Role, SessionId};
-    use longshore_transport::{LinkOptions, Listener, ListenerOptions, ServerInfo, dial};
+    use longshore_transport::{
+        Link, LinkOptions, Listener, ListenerOptions, Peer, ServerInfo, dial,
+    };
 
     use super::*;
 
-    #[tokio::test]
-    async fn few_messages_of_one_link_are_before_those_of_others() {
+    fn listener() -> Listener {
         let info = ServerInfo { instance: [1; 16], epoch: 1, name: "p".into(), serves: |_| true };
         let any_port = "127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind(any_port, info, ListenerOptions::default());
-        let mut listener = listener.unwrap();
-        let handshake = Handshake::new(Role::Tool, SessionId([1; 16]), "flood", LinkTiming::WORK);
-        let link = dial(listener.local_address(), &handshake, &LinkOptions::default()).await;
-        let (flood, _unread) = link.unwrap().split();
+        Listener::bind(any_port, info, ListenerOptions::default()).unwrap()
+    }
+
+    async fn dialled(listener: &Listener) -> Link {
+        let handshake = Handshake::new(Role::Tool, SessionId([1; 16]), "tool", LinkTiming::WORK);
+        dial(listener.local_address(), &handshake, &LinkOptions::default()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn link_that_attaches_to_a_stopping_publisher_receives_a_goodbye() {
+        let mut listener = listener();
+        for (attaches_first, expected) in [(true, "it is stopping".to_owned()), (false, stopped())]
+        {
+            let (client_sender, mut client_receiver) = dialled(&listener).await.split();
+            let mut out = FrameWriter::new();
+            ToPublisher::Attach(Attach::default()).encode(&mut out);
+            client_sender.send(out.finish()).unwrap();
+            let link = listener.accept().await;
+            let Peer::Client(handshake) = link.peer().clone() else { panic!("{link:?}") };
+            let (rights, audit) = (link.rights(), listener.audit_of(&link));
+            let client = LinkClient { handshake, identity: None, rights, audit };
+            let (sender, receiver) = link.split();
+            let (events, mut unread) = EventSender::new();
+            let serving = serve(LinkId(1), client, sender, receiver, events);
+            let serving = tokio::spawn(serving);
+            if attaches_first {
+                while unread.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+            }
+            refuse_unread(&mut unread, "it is stopping").await;
+            let reason = async {
+                loop {
+                    let frame = Messages::new(client_receiver.recv().await.unwrap());
+                    for (tag, body) in frame.map(Result::unwrap) {
+                        let message = FromPublisher::decode(tag, body).unwrap();
+                        if let Some(FromPublisher::Goodbye { reason }) = message {
+                            return reason;
+                        }
+                    }
+                }
+            };
+            let reason = tokio::time::timeout(ATTACH_WAIT, reason).await;
+            assert_eq!(reason.expect("a goodbye"), expected);
+            serving.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn few_messages_of_one_link_are_before_those_of_others() {
+        let mut listener = listener();
+        let (flood, _unread) = dialled(&listener).await.split();
         let mut out = FrameWriter::new();
         for id in 0..1_000 {
             ToPublisher::Request { id, request: Request::Status }.encode(&mut out);

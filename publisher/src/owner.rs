@@ -23,6 +23,7 @@ use longshore_queue::{
 };
 use longshore_transport::AuditLog;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(crate) use self::disk::DiskWatch;
@@ -34,7 +35,7 @@ use crate::feeds::Feeds;
 use crate::health::{HealthHandle, HealthRequest};
 use crate::homes::OwnHomes;
 use crate::idle::IdleQueues;
-use crate::link::send_goodbye;
+use crate::link::{refuse_unread, send_goodbye};
 use crate::link_log;
 use crate::operator_log::OperatorLog;
 use crate::pauses::DurablePauses;
@@ -142,11 +143,13 @@ impl Owner {
         (owner, sender, health_handle)
     }
 
-    /// Serves until `stop` resolves, then commits what was received and closes every link.
-    pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), Poisoned> {
-        let stopped = self.serve(stop).await;
+    /// Serves until `stopping`, then commits what was received and closes every link. Cancels it if
+    /// the journal fails, so that no new link waits for a publisher that is about to end.
+    pub(crate) async fn run(mut self, stopping: CancellationToken) -> Result<(), Poisoned> {
+        let stopped = self.serve(stopping.cancelled()).await;
         if stopped.is_err() {
-            self.router.close_all("the publisher's journal has failed");
+            stopping.cancel();
+            self.close_links("the publisher's journal has failed").await;
         }
         // The journal closes with its last sync. On a disk that hangs that may be never, also after
         // an error of another of its threads, and the process has to end all the same.
@@ -172,6 +175,8 @@ impl Owner {
         let mut full_since = None;
         loop {
             let room = self.has_room();
+            // While the disk hangs, links are refused, and the messages of closed ones ignored.
+            let takes_events = room || self.disk.hang.is_hung();
             tokio::select! {
                 biased;
                 () = &mut stop => return self.stop(released).await,
@@ -181,7 +186,7 @@ impl Owner {
                     outcome?;
                     self.route(&mut released)?;
                 }
-                received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if room => {
+                received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if takes_events => {
                     debug_assert!(received > 0, "the router has a sender, so it stays open");
                     let now = self.clock.now();
                     for event in events.drain(..) {
@@ -357,7 +362,7 @@ impl Owner {
         self.store.flush();
         // Durable is not enough: its answers have to leave, too.
         let done = tokio::time::timeout(STOP_WAIT, self.release_all(&mut released)).await;
-        self.router.close_all("the publisher is stopping");
+        self.close_links("the publisher is stopping").await;
         match done {
             Ok(done) => done.map(|()| StopOutcome::Durable),
             Err(_) => {
@@ -369,6 +374,12 @@ impl Owner {
                 Ok(StopOutcome::Hangs)
             }
         }
+    }
+
+    /// Closes every link with the reason, also those that have just attached.
+    async fn close_links(&mut self, reason: &str) {
+        self.router.close_all(reason);
+        refuse_unread(&mut self.events, reason).await;
     }
 }
 

@@ -248,9 +248,9 @@ impl Publisher {
         self.health.clone()
     }
 
-    /// Serves until `stop` resolves, and drops it. Then it accepts no more jobs, commits and
-    /// answers what it received, closes every link, and withdraws its paths from every replica that
-    /// it reaches. An error means that the journal failed: end the process and start it again.
+    /// Serves until `stop` resolves, and drops it. Then it accepts no more jobs and links, commits
+    /// and answers what it received, closes every link, and withdraws its paths from every replica
+    /// that it reaches. An error means that the journal failed: end the process and start it again.
     ///
     /// Dropping the future stops the queues at once, as a crash would; everything acknowledged is
     /// durable. Links receive a goodbye, and the port is free within a second. Paths stay at the
@@ -300,9 +300,10 @@ impl Publisher {
                 }
             }
         };
-        let accepting = accept(listener, values, closing.clone(), GOODBYE_WAIT, serve);
+        let stops = (stopping.clone(), closing.clone());
+        let accepting = accept(listener, values, stops, GOODBYE_WAIT, serve);
         let accepting = tokio::spawn(accepting);
-        let served = owner.run(stopping.cancelled()).await;
+        let served = owner.run(stopping).await;
         metrics_task.shutdown().await;
         closing.cancel();
         if let Err(why) = accepting.await {

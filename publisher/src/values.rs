@@ -232,7 +232,7 @@ impl Values {
         flush::flush(&self.shared, timeout).await
     }
 
-    /// Sends every link a goodbye.
+    /// Sends every link a goodbye, also those that attach later.
     pub(crate) fn close(&self, reason: &str) {
         self.shared.core.lock().end_all(reason);
     }

@@ -207,8 +207,8 @@ fn describe_failures(failures: &[(Address, DialError)]) -> String {
 /// handshake's and the options'; with [`LinkOptions::access`], its cluster is named and its token
 /// shown.
 ///
-/// Takes at most `connect_timeout` and then `handshake_timeout`. Cancel safe: dropped, it closes
-/// the connection.
+/// Takes at most `connect_timeout` to read the token's file, as long to connect, and then
+/// `handshake_timeout`. Cancel safe: dropped, it closes the connection.
 pub async fn dial(
     address: SocketAddr,
     handshake: &Handshake,
@@ -282,7 +282,7 @@ async fn connect_and_greet(
             if tls.is_none() && matches!(address, Endpoint::Tcp(_)) {
                 return Err(DialError::TokenWithoutTls { address: address.into() });
             }
-            handshake.credential = token.credential().await?;
+            handshake.credential = token.credential(options.connect_timeout).await?;
         }
     }
     let stream = connect(address, options.connect_timeout).await?;

@@ -41,7 +41,8 @@ pub struct LinkOptions {
     /// other side's applies. By default a heartbeat after 2 s without another message, and 10 s of
     /// silence until the link counts as hung.
     pub timing: LinkTiming,
-    /// The longest time to connect to each address. 3 s by default.
+    /// The longest time to connect to each address, and before it to read the token's file. 3 s by
+    /// default.
     pub connect_timeout: Duration,
     /// The longest time for the handshake once connected, the TLS handshake included. 10 s by
     /// default.

@@ -3,10 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use longshore_access::{Bearer, NotABearer, Secret};
 use longshore_protocol::Credential;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 /// The longest file of a client's token, in bytes. A JWT has 3,072 at most, and line breaks may
@@ -20,7 +24,9 @@ pub struct TokenSource(Source);
 #[derive(Clone, Debug)]
 enum Source {
     Text(Bearer),
-    File(PathBuf),
+    /// One dial reads it at a time: on a file system that hangs, each would leave another thread
+    /// behind.
+    File(PathBuf, Arc<Mutex<()>>),
 }
 
 impl From<Secret> for TokenSource {
@@ -63,14 +69,14 @@ impl TokenSource {
     /// A file with a secret or a JWT. It is read whenever a server is dialled: a token that
     /// replaces another needs no restart. Open links stay.
     pub fn from_file(path: impl Into<PathBuf>) -> TokenSource {
-        TokenSource(Source::File(path.into()))
+        TokenSource(Source::File(path.into(), Arc::default()))
     }
 
     /// The file, if the secret is in one.
     pub fn path(&self) -> Option<&Path> {
         match &self.0 {
             Source::Text(_) => None,
-            Source::File(path) => Some(path),
+            Source::File(path, _) => Some(path),
         }
     }
 
@@ -78,18 +84,26 @@ impl TokenSource {
     pub fn read(&self) -> Result<Bearer, TokenError> {
         match &self.0 {
             Source::Text(bearer) => Ok(bearer.clone()),
-            Source::File(path) => read(path),
+            Source::File(path, _) => read(path),
         }
     }
 
-    /// What a handshake has of it.
-    pub(crate) async fn credential(&self) -> Result<Credential, TokenError> {
+    /// What a handshake has of it, read within `limit`.
+    pub(crate) async fn credential(&self, limit: Duration) -> Result<Credential, TokenError> {
         let bearer = match &self.0 {
             Source::Text(bearer) => bearer.clone(),
-            Source::File(path) => {
-                let (source, path) = (self.clone(), path.clone());
-                let read = tokio::task::spawn_blocking(move || source.read()).await;
-                read.map_err(|error| TokenError::Read { path, source: error.into() })??
+            Source::File(path, turn) => {
+                let failed = |source| TokenError::Read { path: path.clone(), source };
+                let reading = async {
+                    let (source, turn) = (self.clone(), turn.clone().lock_owned().await);
+                    let read = tokio::task::spawn_blocking(move || {
+                        let _turn = turn;
+                        source.read()
+                    });
+                    read.await.map_err(|error| failed(error.into()))?
+                };
+                let late = |_| failed(io::ErrorKind::TimedOut.into());
+                timeout(limit, reading).await.map_err(late)??
             }
         };
         Ok(Credential(Bytes::from_owner(bearer)))

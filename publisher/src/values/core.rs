@@ -110,6 +110,8 @@ pub(crate) struct Core<O> {
     touched: Vec<SetId>,
     /// Links whose backlog has new entries, to be pumped.
     links_to_pump: Vec<LinkNumber>,
+    /// Why every link was ended, and later ones end at once.
+    closed: Option<String>,
 }
 
 /// Why a value is refused.
@@ -134,6 +136,7 @@ impl<O: LinkSink> Core<O> {
             timers: BTreeMap::new(),
             touched: Vec::new(),
             links_to_pump: Vec::new(),
+            closed: None,
         }
     }
 
@@ -321,8 +324,9 @@ impl<O: LinkSink> Core<O> {
         }
     }
 
-    /// Ends every link.
+    /// Ends every link, also those that attach later.
     pub(crate) fn end_all(&mut self, reason: &str) {
+        self.closed = Some(reason.to_owned());
         self.links.iter_mut().for_each(|(_, link)| link.end(reason.to_owned()));
     }
 

@@ -172,7 +172,9 @@ impl ValuePublisherBuilder {
         let served = move |handshake, sender, receiver| {
             serve(link_values.clone(), handshake, sender, receiver)
         };
-        let serving = accept(listener, values.clone(), stop.clone(), GOODBYE_WAIT, served);
+        // It has nothing to finish between the two.
+        let stops = (stop.clone(), stop.clone());
+        let serving = accept(listener, values.clone(), stops, GOODBYE_WAIT, served);
         let serving = Some(tokio::spawn(serving));
         info!(publisher = %info.id, %address, "publisher of values open");
         Ok(ValuePublisher { values, info, address, client, stop, serving })

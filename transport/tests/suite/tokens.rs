@@ -67,6 +67,32 @@ async fn a_token_names_its_client_and_its_file_is_read_for_each_link() {
     assert!(error.to_string().contains("/nowhere/client.token"), "{error}");
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_token_file_that_cannot_be_read_in_time_fails_the_dial() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("client.token");
+    // Reading it waits for a writer, as a file system that hangs waits for its server.
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.unwrap().success());
+    let pem = Pem::new();
+    let listener = listener(pem.listening(None)).await;
+    let access = Access {
+        tls: Some(pem.dialer(None, None)),
+        token: Some(TokenSource::from_file(&file)),
+        ..Access::default()
+    };
+    let connect_timeout = std::time::Duration::from_millis(50);
+    let options = LinkOptions { access: Some(access), connect_timeout, ..dialling() };
+    for _ in 0..2 {
+        let error = soon(dial(listener.local_address(), &handshake(), &options)).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("client.token: timed out"), "{error}");
+    }
+    // The thread that reads ends with its writer.
+    drop(std::fs::File::options().write(true).open(&file).unwrap());
+}
+
 #[tokio::test]
 async fn a_token_is_not_sent_without_tls() {
     // It would accept whatever comes, and record it.

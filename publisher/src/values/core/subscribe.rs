@@ -11,9 +11,13 @@ use super::links::SubscriptionState;
 use super::{Core, LinkNumber, LinkSink, SlotKey, Violation};
 
 impl<O: LinkSink> Core<O> {
-    /// A link has attached.
+    /// A link has attached; it ends at once if every link was ended.
     pub(crate) fn link_up(&mut self, name: Arc<str>, sink: O) -> LinkNumber {
-        self.links.add(name, sink)
+        let number = self.links.add(name, sink);
+        if let Some(reason) = self.closed.clone() {
+            self.end(number, reason);
+        }
+        number
     }
 
     /// A link has ended. Its subscribed values are passed to [`Core::leave`], a chunk at a time.

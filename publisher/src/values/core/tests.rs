@@ -274,6 +274,17 @@ fn any_number_of_refused_subscriptions_leaves_the_link_open() {
 }
 
 #[test]
+fn link_that_attaches_after_all_were_ended_ends_at_once() {
+    let mut harness = CoreHarness::new();
+    let before = harness.link();
+    harness.core.end_all("it is stopping");
+    let after = harness.link();
+    for link in [before, after] {
+        assert_eq!(link.ended().as_deref(), Some("it is stopping"));
+    }
+}
+
+#[test]
 fn unsubscribed_value_can_be_subscribed_again() {
     let mut harness = CoreHarness::new();
     let a = harness.publish("/a", 0u64);
