@@ -1,6 +1,6 @@
 //! Two-phase enqueueing: preparing and confirming jobs. Also waiting for their ends.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use longshore_kinds::{IntoJob, JobKind};
@@ -10,6 +10,7 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{JobId, JobState, NameError, PublisherId};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::enqueue::{Enqueue, ResultError};
 use crate::outcome::Receipt;
@@ -132,22 +133,26 @@ impl Producer {
     }
 
     /// Confirms many jobs, up to 10,000 with one request. Returns one outcome per receipt, in
-    /// order. See [`Producer::confirm`]: if the future is dropped, each of them may or may not be
-    /// confirmed.
+    /// order, after at most the producer's `answer_timeout`. See [`Producer::confirm`]: if the
+    /// future is dropped, each of them may or may not be confirmed.
     pub async fn confirm_all(&self, receipts: &[Receipt]) -> Vec<Result<(), ConfirmError>> {
         let mut by_publisher: HashMap<PublisherId, Vec<(usize, JobId)>> = HashMap::new();
         for (index, receipt) in receipts.iter().enumerate() {
             by_publisher.entry(receipt.job.publisher).or_default().push((index, receipt.job.id));
         }
+        let deadline = deadline_after(self.answer_timeout());
         let mut tasks = JoinSet::new();
         for (publisher, jobs) in by_publisher {
-            let (queues, limit) = (self.queues().clone(), self.answer_timeout());
+            let queues = self.queues().clone();
             tasks.spawn(async move {
                 let mut outcomes = Vec::with_capacity(jobs.len());
                 for part in jobs.chunks(BATCH_JOBS_MAX) {
                     let ids = part.iter().map(|&(_, id)| id).collect();
-                    let confirmed = confirm_at(&queues, publisher, ids, limit).await;
+                    let confirmed = confirm_at(&queues, publisher, ids, deadline).await;
                     outcomes.extend(part.iter().map(|&(index, _)| index).zip(confirmed));
+                    if Instant::now() >= deadline {
+                        break;
+                    }
                 }
                 outcomes
             });
@@ -203,19 +208,19 @@ fn unanswered(receipt: &Receipt) -> ConfirmError {
     ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
 }
 
-/// Confirms at one publisher, within the limit of one request.
+/// Confirms at one publisher, with one request.
 async fn confirm_at(
     queues: &Queues,
     publisher: PublisherId,
     ids: Vec<JobId>,
-    limit: Duration,
+    deadline: Instant,
 ) -> Vec<Result<(), ConfirmError>> {
     let (count, began) = (ids.len(), Instant::now());
     let selection = Selection::Ids(ids);
     let request = Request::Act { action: Action::Confirm, selection, pace: None, dry_run: false };
     let target = Target::Id(publisher);
     let error = match queues
-        .request_until(&target, PatientRequest::Request(&request), deadline_after(limit))
+        .request_until(&target, PatientRequest::Request(&request), deadline)
         .await
     {
         Ok(Answer::Acted(report)) if report.outcomes.len() == count => {

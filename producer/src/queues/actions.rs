@@ -13,6 +13,7 @@ use super::answers::{MissingPublisher, PublisherAnswers, QueuesError};
 use super::client::Queues;
 use super::job_locator::JobLocator;
 use super::requester::{PublisherListing, Requester, everything, next};
+use super::tool_link::RequestFailure;
 
 /// The outcome of an action on named jobs ([`Queues::act_on`]).
 #[derive(Clone, PartialEq, Debug)]
@@ -253,7 +254,8 @@ fn outcome_at(publisher: PublisherId, outcome: ActOutcome) -> ActionOutcome {
 }
 
 impl Requester {
-    /// Acts on jobs by their ids, in requests of the maximum size.
+    /// Acts on jobs by their ids, in requests of the maximum size. A publisher that is not reached,
+    /// or does not answer in time, gets no more.
     async fn act_on_ids(
         &self,
         publisher: &PublisherInfo,
@@ -262,8 +264,13 @@ impl Requester {
         dry_run: bool,
     ) -> Vec<PartOutcome> {
         let mut parts = Vec::new();
+        let mut silent: Option<String> = None;
         for part in jobs.chunks(BATCH_JOBS_MAX) {
             let indices = part.iter().map(|&(index, _)| index).collect();
+            if let Some(why) = &silent {
+                parts.push((indices, Err(why.clone())));
+                continue;
+            }
             let selection = Selection::Ids(part.iter().map(|&(_, id)| id).collect());
             let request = Request::Act { action, selection, pace: None, dry_run };
             let outcomes = match self.request_with_retry(publisher, &request).await {
@@ -278,6 +285,9 @@ impl Requester {
                     Ok(report.outcomes.iter().map(settled).collect())
                 }
                 Ok(_) => Err("unexpected answer".to_owned()),
+                Err(failure @ (RequestFailure::TimedOut(_) | RequestFailure::Unreachable(_))) => {
+                    Err(silent.insert(failure.to_string()).clone())
+                }
                 Err(failure) => Err(failure.to_string()),
             };
             parts.push((indices, outcomes));

@@ -21,7 +21,7 @@ use crate::directory::Directory;
 /// Most links to publishers; beyond that, unused ones are closed.
 const LINKS_MAX: usize = 256;
 /// The longest wait for a replica's answer.
-const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest further wait for a complete answer.
 const COMPLETE_WAIT: Duration = Duration::from_secs(1);
 
@@ -83,18 +83,15 @@ pub(super) struct PublisherListing {
     pub(super) silent_replicas: Vec<ReplicaFailure>,
 }
 
-/// The last list of publishers from the directory.
-#[derive(Default)]
-pub(super) struct PublisherCache {
-    cached: Option<(Instant, Arc<[PublisherInfo]>)>,
-}
-
 /// Sends requests to publishers, over links that all clones of a client share.
 pub(super) struct Requester {
     pub(super) directory: Directory,
     pub(super) options: QueuesBuilder,
     pub(super) links: Mutex<HashMap<PublisherId, Arc<LinkSlot>>>,
-    cache: tokio::sync::Mutex<PublisherCache>,
+    /// The last list of publishers from the directory, with its time.
+    cached: Mutex<Option<(Instant, Arc<[PublisherInfo]>)>>,
+    /// Held while the list is read; with the time and error of the last failure.
+    refresh: tokio::sync::Mutex<Option<(Instant, QueuesError)>>,
 }
 
 /// Whether the same request may succeed later.
@@ -104,8 +101,8 @@ fn is_temporary(why: RequestError) -> bool {
 
 impl Requester {
     pub(super) fn new(directory: Directory, options: QueuesBuilder) -> Requester {
-        let (links, cache) = (Mutex::default(), tokio::sync::Mutex::default());
-        Requester { directory, options, links, cache }
+        let (links, cached, refresh) = (Mutex::default(), Mutex::default(), Default::default());
+        Requester { directory, options, links, cached, refresh }
     }
 
     /// Sends a request to one publisher. Fails at once if it cannot be reached; after a lost link,
@@ -165,7 +162,7 @@ impl Requester {
         deadline: Instant,
     ) -> Result<(PublisherInfo, Answer), PatientError> {
         check_name(&self.options.name).map_err(PatientError::Name)?;
-        let mut away = None;
+        let mut away = Some("it was not reached in time".to_owned());
         match timeout_at(deadline, self.request_until_answered(target, question, &mut away)).await {
             Ok(answered) => answered.map_err(PatientError::Refused),
             Err(_) => Err(PatientError::TimedOut { away }),
@@ -209,14 +206,12 @@ impl Requester {
         away: &mut Option<String>,
     ) -> Result<Answer, RequestFailure> {
         let link = self.slot(publisher.id).link(publisher, &self.options).await?;
+        *away = None;
         match question {
             PatientRequest::Request(request) => {
                 link.request(request, self.options.request_timeout).await
             }
-            PatientRequest::JobEnd(id) => {
-                *away = None;
-                link.await_end(id).await
-            }
+            PatientRequest::JobEnd(id) => link.await_end(id).await,
         }
     }
 
@@ -228,20 +223,41 @@ impl Requester {
         cached_since: Option<Instant>,
     ) -> Result<Option<PublisherInfo>, QueuesError> {
         let requested_at = Instant::now();
-        let mut cache = self.cache.lock().await;
-        if let Some((at, publishers)) = &cache.cached {
-            let found = publishers.iter().find(|publisher| target.matches(publisher));
-            // Callers that waited for the lock share the list of the caller before them.
-            if *at >= requested_at
-                || (found.is_some() && cached_since.is_none_or(|since| *at >= since))
-            {
-                return Ok(found.cloned());
+        let find = |publishers: &[PublisherInfo]| {
+            publishers.iter().find(|publisher| target.matches(publisher)).cloned()
+        };
+        let cached = || {
+            let cached = self.cached.lock();
+            let (at, publishers) = cached.as_ref()?;
+            let found = find(publishers);
+            let is_known = found.is_some() && cached_since.is_none_or(|since| *at >= since);
+            (*at >= requested_at || is_known).then_some(found)
+        };
+        // A silent resolver delays no request to a publisher that is known.
+        if let Some(found) = cached() {
+            return Ok(found);
+        }
+        let mut failed = self.refresh.lock().await;
+        // Callers that waited for the lock share the outcome of the caller before them.
+        if let Some(found) = cached() {
+            return Ok(found);
+        }
+        if let Some((at, error)) = failed.as_ref()
+            && *at >= requested_at
+        {
+            return Err(error.clone());
+        }
+        match self.publishers(&everything()).await {
+            Ok((_, publishers)) => {
+                let found = find(&publishers);
+                *self.cached.lock() = Some((Instant::now(), publishers.into()));
+                Ok(found)
+            }
+            Err(error) => {
+                *failed = Some((Instant::now(), error.clone()));
+                Err(error)
             }
         }
-        let (_, publishers) = self.publishers(&everything()).await?;
-        let found = publishers.iter().find(|publisher| target.matches(publisher)).cloned();
-        cache.cached = Some((Instant::now(), publishers.into()));
-        Ok(found)
     }
 
     /// The publishers that could have matching queues, and whether the list is complete. All
@@ -302,4 +318,35 @@ pub(super) async fn next<T: 'static>(tasks: &mut JoinSet<T>) -> Option<T> {
 
 pub(super) fn everything() -> Glob {
     Glob::everything()
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::Epoch;
+    use longshore_resolver::ReadClient;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_resolver_delays_no_known_publisher_and_others_once() {
+        let silent = Directory::Resolver(ReadClient::builder().connect("127.0.0.1:1"));
+        let requester = Arc::new(Requester::new(silent, QueuesBuilder::default()));
+        let address = [([127, 0, 0, 1], 1)];
+        let known = PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "known", address);
+        *requester.cached.lock() = Some((Instant::now(), [known.clone()].into()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let began = Instant::now();
+        let mut waits = JoinSet::new();
+        for _ in 0..3 {
+            let requester = requester.clone();
+            let unknown = Target::Id(PublisherId([2; 16]));
+            waits.spawn(async move { requester.find(&unknown, None).await });
+        }
+        tokio::task::yield_now().await;
+        let found = requester.find(&Target::Id(known.id), None).await;
+        assert_eq!((found, began.elapsed()), (Ok(Some(known)), Duration::ZERO));
+        let failed = Err(QueuesError::Resolver(DIRECTORY_TIMEOUT));
+        assert_eq!(waits.join_all().await, [failed.clone(), failed.clone(), failed]);
+        assert!(began.elapsed() < 2 * DIRECTORY_TIMEOUT, "not one after another");
+    }
 }

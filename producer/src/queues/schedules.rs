@@ -9,11 +9,13 @@ use longshore_protocol::messages::work::{
 };
 use longshore_protocol::{JobRef, Path, PublicationKind, PublisherInfo, Refusal};
 use longshore_resolver::{PathAnswer, Publication};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::answers::{MissingPublisher, PublisherAnswer, PublisherAnswers, QueuesError};
 use super::client::Queues;
-use super::requester::{PublisherListing, everything};
+use super::requester::{DIRECTORY_TIMEOUT, PublisherListing, everything, next};
+use super::tool_link::RequestFailure;
 use crate::core::home::{Homeless, home_of};
 use crate::outcome::EnqueueError;
 use crate::schedule::NewSchedule;
@@ -28,7 +30,7 @@ pub enum ScheduleError {
     /// No request reached a publisher.
     #[error(transparent)]
     Queues(#[from] QueuesError),
-    /// The job of the schedule is invalid.
+    /// The job of the schedule is invalid, or its path could not be resolved.
     #[error(transparent)]
     Job(#[from] EnqueueError),
     /// The name is empty or has more than 80 bytes; or a time of the schedule is out of its range.
@@ -43,7 +45,8 @@ pub enum ScheduleError {
     /// No publisher has the path.
     #[error("no publisher serves {0}; see: longshore directory resolve {0}")]
     NoPublisher(Path),
-    /// Several publishers have the path, and a schedule lives at one.
+    /// Several publishers have the path, and a schedule lives at one; or the resolver has just
+    /// started and does not know yet: retry.
     #[error(
         "NoHome: {path} has {why}, and a schedule lives at one publisher; declare its home at all \
          publishers: --home '{path}=NAME', or \"{path}\" = \"NAME\" below [homes]"
@@ -256,8 +259,17 @@ impl Queues {
         let PublisherListing { complete, publishers, missing, silent_replicas } =
             self.requester.list_publishers(&everything()).await?;
         let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
+        let mut tasks = JoinSet::new();
         for publisher in publishers {
-            let schedules = self.schedules_of(&publisher).await;
+            let queues = self.clone();
+            tasks.spawn(async move {
+                let most = queues.requester.options.request_timeout;
+                let schedules = timeout(most, queues.schedules_of(&publisher)).await;
+                let late = |_| Err(RequestFailure::TimedOut(most).to_string());
+                (publisher, schedules.unwrap_or_else(late))
+            });
+        }
+        while let Some((publisher, schedules)) = next(&mut tasks).await {
             gathered.add(publisher, schedules);
         }
         Ok(gathered.sorted())
@@ -266,14 +278,18 @@ impl Queues {
     async fn schedules_of(&self, publisher: &PublisherInfo) -> Result<Vec<ScheduleInfo>, String> {
         let mut schedules: Vec<ScheduleInfo> = Vec::new();
         loop {
-            let after = schedules.last().map(|last| last.schedule.name.clone());
-            let (name, after, limit) = (None, after.unwrap_or_default(), PAGE_SCHEDULES_MAX as u32);
+            let last = schedules.last().map(|last| last.schedule.name.clone()).unwrap_or_default();
+            let (name, after, limit) = (None, last.clone(), PAGE_SCHEDULES_MAX as u32);
             let request = Request::Schedules { name, after, limit };
             let page = self.request_of(publisher, request, schedules_page).await;
             let page = page.map_err(|failed| match failed {
                 ScheduleError::NoAnswer(missing) => missing.why,
                 other => other.to_string(),
             })?;
+            // Otherwise a faulty publisher would never end.
+            if page.schedules.last().is_some_and(|newer| newer.schedule.name <= last) {
+                return Err("unexpected answer".into());
+            }
             let is_last = !page.more || page.schedules.is_empty();
             schedules.extend(page.schedules);
             if is_last {
@@ -297,15 +313,21 @@ impl Queues {
         })
     }
 
-    /// The publishers of a path. A replica that has just started may not know all of them yet.
-    async fn resolve_schedule(&self, path: &Path) -> Option<PathAnswer> {
+    /// Whether the answer is complete, and the publishers of a path. A replica that has just
+    /// started may not know all of them yet.
+    async fn resolve_schedule(&self, path: &Path) -> Result<(bool, PathAnswer), ScheduleError> {
         let until = Instant::now() + COMPLETE_WAIT;
         loop {
-            let resolved = self.requester.directory.resolve(vec![path.clone()]).await;
-            let mut resolution = resolved.ok()?;
-            let answer = resolution.answers.pop();
+            let resolving = self.requester.directory.resolve(vec![path.clone()]);
+            let resolved = timeout(DIRECTORY_TIMEOUT, resolving).await;
+            let resolved = resolved.map_err(|_| QueuesError::Resolver(DIRECTORY_TIMEOUT))?;
+            let mut resolution = resolved.map_err(|error| EnqueueError::Resolver {
+                path: path.clone(),
+                error: Arc::new(error),
+            })?;
             if resolution.complete || Instant::now() >= until {
-                return answer;
+                let answer = resolution.answers.pop().unwrap_or(PathAnswer::NotFound);
+                return Ok((resolution.complete, answer));
             }
             tokio::time::sleep(RESOLVE_AGAIN).await;
         }
@@ -315,36 +337,52 @@ impl Queues {
     async fn home_of_schedule(&self, path: &Path) -> Result<(PublisherInfo, bool), ScheduleError> {
         // Names the client, as every request does, and waits for a replica.
         self.requester.publishers(&everything()).await?;
-        let answer = self.resolve_schedule(path).await;
-        let (set, by_default, fallback) = match answer {
-            Some(PathAnswer::Publishers { set, by_default, fallback }) => {
-                (set, by_default, fallback)
-            }
-            _ => return Err(ScheduleError::NoPublisher(path.clone())),
-        };
-        let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
-        let mut publishers: Vec<&Publication> = set.iter().filter(is_queue).collect();
-        if publishers.is_empty() && by_default {
-            // As for jobs: the nearest default is for values. Its publisher may have one for queues
-            // further up, and decides.
-            publishers = set.iter().collect();
-        }
-        let fallback: Vec<&Publication> =
-            fallback.iter().flat_map(|set| set.iter()).filter(is_queue).collect();
-        if publishers.is_empty() {
-            return Err(ScheduleError::NoPublisher(path.clone()));
-        }
-        let path = path.clone();
-        let home = home_of(&path, &publishers, &fallback).map_err(|why| match why {
-            Homeless::Away(name) => ScheduleError::HomeAway { path: path.clone(), name },
-            Homeless::Undeclared(why) => ScheduleError::NoHome { path: path.clone(), why },
-            Homeless::Disagree(why) => ScheduleError::HomesDisagree { path: path.clone(), why },
-        })?;
-        let all = publishers.into_iter().chain(fallback);
-        let publisher = all.map(|one| &one.publisher).find(|one| one.id == home.publisher);
-        let publisher = publisher.cloned().ok_or(ScheduleError::NoPublisher(path))?;
-        Ok((publisher, home.is_declared))
+        let (complete, answer) = self.resolve_schedule(path).await?;
+        home_in(path, complete, answer)
     }
+}
+
+/// The publisher at which a schedule of the path lives by a replica's answer, and whether it is
+/// declared.
+fn home_in(
+    path: &Path,
+    complete: bool,
+    answer: PathAnswer,
+) -> Result<(PublisherInfo, bool), ScheduleError> {
+    let path = path.clone();
+    let (set, by_default, fallback) = match answer {
+        PathAnswer::Publishers { set, by_default, fallback } => (set, by_default, fallback),
+        PathAnswer::NotFound => (Arc::default(), false, None),
+        PathAnswer::Refused(reason) => {
+            return Err(EnqueueError::PathRefused { path, reason: reason.into() }.into());
+        }
+    };
+    let is_queue = |one: &&Publication| one.terms.kind == PublicationKind::Queue;
+    let mut publishers: Vec<&Publication> = set.iter().filter(is_queue).collect();
+    if !complete && (by_default || publishers.is_empty()) {
+        // As for jobs: a default would create a second queue of the path.
+        let why = "no publisher that the resolver, just started, knows yet: retry".into();
+        return Err(ScheduleError::NoHome { path, why });
+    }
+    if publishers.is_empty() && by_default {
+        // As for jobs: the nearest default is for values. Its publisher may have one for queues
+        // further up, and decides.
+        publishers = set.iter().collect();
+    }
+    let fallback: Vec<&Publication> =
+        fallback.iter().flat_map(|set| set.iter()).filter(is_queue).collect();
+    if publishers.is_empty() {
+        return Err(ScheduleError::NoPublisher(path));
+    }
+    let home = home_of(&path, &publishers, &fallback).map_err(|why| match why {
+        Homeless::Away(name) => ScheduleError::HomeAway { path: path.clone(), name },
+        Homeless::Undeclared(why) => ScheduleError::NoHome { path: path.clone(), why },
+        Homeless::Disagree(why) => ScheduleError::HomesDisagree { path: path.clone(), why },
+    })?;
+    let all = publishers.into_iter().chain(fallback);
+    let publisher = all.map(|one| &one.publisher).find(|one| one.id == home.publisher);
+    let publisher = publisher.cloned().ok_or(ScheduleError::NoPublisher(path))?;
+    Ok((publisher, home.is_declared))
 }
 
 fn schedule_set(answer: Answer) -> Option<ScheduleOutcome> {
@@ -358,5 +396,35 @@ fn schedules_page(answer: Answer) -> Option<SchedulesPage> {
     match answer {
         Answer::Schedules(page) => Some(page),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::{Epoch, PublisherId, Terms};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_a_warming_replica_chooses_no_default() {
+        let path = Path::new("/a").expect("a path");
+        let address = [([127, 0, 0, 1], 1)];
+        let publisher = PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "one", address);
+        let publication = Publication { publisher: publisher.clone(), terms: Terms::default() };
+        let published = |by_default| {
+            let set = [publication.clone()].into();
+            PathAnswer::Publishers { set, by_default, fallback: None }
+        };
+        assert_eq!(home_in(&path, false, published(false)), Ok((publisher.clone(), false)));
+        assert_eq!(home_in(&path, true, published(true)), Ok((publisher, false)));
+        for unknown in [published(true), PathAnswer::NotFound] {
+            let warming = home_in(&path, false, unknown);
+            assert!(matches!(warming, Err(ScheduleError::NoHome { .. })), "{warming:?}");
+        }
+        let nobody = home_in(&path, true, PathAnswer::NotFound);
+        assert_eq!(nobody, Err(ScheduleError::NoPublisher(path.clone())));
+        let refused = home_in(&path, true, PathAnswer::Refused("too long".into()));
+        let reason = "too long".into();
+        assert_eq!(refused, Err(EnqueueError::PathRefused { path, reason }.into()));
     }
 }

@@ -84,7 +84,7 @@ impl Queues {
         let target = match &locator.publisher {
             Some(prefix) => Target::Prefix(prefix.clone()),
             None => {
-                let mut away = None;
+                let mut away = Some("it was not found in time".to_owned());
                 let found =
                     tokio::time::timeout_at(deadline, self.locate(locator, &mut away)).await;
                 match found {

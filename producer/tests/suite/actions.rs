@@ -149,6 +149,18 @@ async fn many_names_are_sent_in_chunks_and_keep_their_order() {
 }
 
 #[tokio::test]
+async fn a_silent_publisher_gets_no_more_names() {
+    let mute = FakePublisher::start(1).await;
+    mute.answer_requests(|_| None);
+    let options = Queues::builder().request_timeout(Duration::from_millis(200));
+    let queues = options.to_publishers([mute.info.clone()]);
+    let names: Vec<JobLocator> = (0..20_001).map(|n| at(&mute, id(n))).collect();
+    let results = queues.act_on(Action::Cancel, &names, false).await.expect("it is known");
+    assert!(results.jobs.iter().all(|job| job.end == ActionOutcome::Unknown));
+    assert_eq!((results.missing.len(), mute.disk.lock().requests.len()), (1, 1));
+}
+
+#[tokio::test]
 async fn a_cancellation_without_an_answer_is_retried() {
     for behavior in [RequestBehavior::DoAndBreak, RequestBehavior::Break] {
         let publisher = FakePublisher::start(1).await;

@@ -116,6 +116,14 @@ async fn confirming_at_an_absent_publisher_times_out() {
     publisher.kill().await;
     let away = producer.confirm(&receipt(&publisher, id(1))).await;
     assert!(matches!(&away, Err(ConfirmError::Away { .. })), "{away:?}");
+    let receipts: Vec<Receipt> = (0..20_001).map(|n| receipt(&publisher, id(n))).collect();
+    let outcomes = producer.confirm_all(&receipts).await;
+    let why = outcomes.iter().rev().map(|outcome| match outcome {
+        Err(ConfirmError::Away { why, .. }) => why.as_str(),
+        outcome => panic!("{outcome:?}"),
+    });
+    let not_asked = why.take_while(|why| *why == "it was not asked").count();
+    assert_eq!(not_asked, 10_001, "the time of the first request is that of all");
 }
 
 #[tokio::test]

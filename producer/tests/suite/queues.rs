@@ -6,8 +6,11 @@ use crate::fake::FakePublisher;
 use longshore_producer::{JobLocator, JobLookupError, Queues};
 use longshore_protocol::messages::work::{
     Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, QueuesPage, Request,
+    ScheduleInfo, SchedulesPage,
 };
-use longshore_protocol::{Glob, JobId, JobRef, JobState, Path, QueueSettings};
+use longshore_protocol::{
+    Glob, JobId, JobRef, JobState, Missed, Overlap, Path, QueueSettings, Schedule, Timing,
+};
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
     let options = Queues::builder().request_timeout(Duration::from_millis(200));
@@ -122,6 +125,44 @@ async fn pages_of_stats_end_at_a_publisher_that_never_ends_them() {
     assert_eq!(gathered.missing.len(), 2, "{gathered:?}");
     assert_eq!(why(0), "unexpected answer");
     assert!(why(1).contains("200 ms") || why(1).contains("200ms"), "{}", why(1));
+}
+
+#[tokio::test]
+async fn pages_of_schedules_end_at_a_publisher_that_repeats_them() {
+    let (repeats, mute) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let schedule = Schedule {
+        name: "nightly".to_owned(),
+        path: Path::new("/jobs").expect("a path"),
+        timing: Timing::Every { ms: 1_000 },
+        starts_at: None,
+        ends_at: None,
+        jitter_ms: 0,
+        missed: Missed::Latest,
+        overlap: Overlap::Skip,
+        version: None,
+    };
+    let known = ScheduleInfo {
+        schedule,
+        created_at: 0,
+        paused: false,
+        next: None,
+        last_at: None,
+        last_job: None,
+        made: 0,
+        missed: 0,
+        overlapped: 0,
+        refused: 0,
+        last_refusal: None,
+        payload_len: 0,
+    };
+    repeats.answer_requests(move |_| {
+        let page = SchedulesPage { schedules: vec![known.clone()], more: true };
+        Some(Ok(Answer::Schedules(page)))
+    });
+    mute.answer_requests(|_| None);
+    let gathered = to(&[&repeats, &mute]).schedules().await.expect("publishers are known");
+    let why: Vec<&str> = gathered.missing.iter().map(|missing| missing.why.as_str()).collect();
+    assert_eq!(why, ["unexpected answer", "no answer within 200ms"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Waiting for the ends of jobs over real links.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::fake::job_model::job;
@@ -9,7 +10,9 @@ use longshore_producer::{
     JobEnd, JobLocator, JobLookupError, Producer, Queues, Receipt, WaitError,
 };
 use longshore_protocol::messages::work::{Answer, JobInfo, Request, RequestError};
-use longshore_protocol::{DeathReason, Durability, JobError, JobId, JobRef, JobState};
+use longshore_protocol::{
+    DeathReason, Durability, Epoch, JobError, JobId, JobRef, JobState, PublisherInfo,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -123,8 +126,16 @@ async fn a_wait_without_an_answer_is_retried() {
 #[tokio::test]
 async fn a_wait_timeout_reports_whether_the_publisher_was_reachable() {
     let mut publisher = with_job(1).await;
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("an address");
+    let mute =
+        PublisherInfo::new(publisher.info.id, Epoch(1), "mute", [(address.ip(), address.port())]);
     let (queues, name) = (queues(&[&publisher]), name(&publisher, id(1)));
     let short = Duration::from_millis(100);
+    let unreached = Queues::to_publishers([mute]).wait(&name, short).await;
+    assert!(matches!(unreached, Err(WaitError::TimedOut { away: Some(_), .. })), "{unreached:?}");
+    let gone = queues.wait(&self::name(&publisher, id(2)), LONG).await;
+    assert_eq!(gone, Ok(JobEnd::Gone), "from now on it has a link");
     let late = queues.wait(&name, short).await;
     assert!(matches!(late, Err(WaitError::TimedOut { away: None, .. })), "{late:?}");
     publisher.kill().await;

@@ -353,7 +353,10 @@ impl<N: Network> GenericSubscriber<N> {
         let options = SubscribeOptions { within, ..SubscribeOptions::default() };
         let subscription = self.subscribe(path, &options).await?;
         let left = until.saturating_duration_since(Instant::now());
-        subscription.write_with_receipt(value, left).await
+        subscription.write_with_receipt(value, left).await.map_err(|why| match why {
+            WriteError::TimedOut { .. } => WriteError::TimedOut { after: within },
+            why => why,
+        })
     }
 
     fn durable(&self, path: Path, options: &SubscribeOptions) -> DurableValue {

@@ -17,7 +17,7 @@ use tracing::Span;
 use tracing::field::{self, display};
 
 use crate::work::handler::attempts::Attempts;
-use crate::work::handler::failure::job_error;
+use crate::work::handler::failure::{dropped, job_error};
 use crate::work::handler::output::settle_of;
 use crate::work::handler::panic::catch_async;
 use crate::work::lease_signal::LeaseSignal;
@@ -159,14 +159,11 @@ pub(crate) async fn run_job(
     let ended = catch_async(running).await;
     let (answer, panicked) = match ended {
         Ok(Some(answer)) => (answer, false),
-        dropped => {
+        hung => {
             // What the handler has may panic when it is dropped. A second panic adds nothing.
-            match dropped.and(attempts.discard()) {
+            match hung.and(attempts.discard()) {
                 Err(panicked) => (Err(JobFailure::Retry(panicked.error())), true),
-                Ok(()) => {
-                    let late = "it did not return after its job was taken away";
-                    (Err(JobFailure::Retry(job_error("Dropped", late))), false)
-                }
+                Ok(()) => (Err(dropped()), false),
             }
         }
     };

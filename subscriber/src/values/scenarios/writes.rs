@@ -40,6 +40,8 @@ async fn writes_in_flight_at_a_disconnect_or_timeout_are_unknown() {
     let late = subscription.write_with_receipt(0u64, seconds(5)).await;
     assert_eq!(late, Err(WriteError::TimedOut { after: seconds(5) }));
     assert!(start.elapsed() < seconds(5) + Duration::from_millis(5));
+    let single = harness.subscriber(2).write(path("/a"), Value::U64(0), seconds(5)).await;
+    assert_eq!(single, Err(WriteError::TimedOut { after: seconds(5) }), "with the time to link");
     let crash = async {
         settle().await;
         harness.crash(1);

@@ -114,15 +114,19 @@ pub(crate) fn kind_of(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Collects the identifier at the beginning of what is written.
+/// Collects the identifier at the beginning of what is written, at most 128 bytes of it.
 struct FirstName(String);
 
 impl fmt::Write for FirstName {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let length = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-        self.0.push_str(&text[..length.min(NAME_BYTES_MAX)]);
-        let ends = length < text.len() || self.0.len() >= NAME_BYTES_MAX;
-        if ends { Err(fmt::Error) } else { Ok(()) }
+        for c in text.chars() {
+            let is_name = c.is_alphanumeric() || c == '_';
+            if !is_name || self.0.len() + c.len_utf8() > NAME_BYTES_MAX {
+                return Err(fmt::Error);
+            }
+            self.0.push(c);
+        }
+        Ok(())
     }
 }
 
@@ -138,6 +142,12 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         source = cause.source();
     }
     message
+}
+
+/// The failure of an attempt whose handler was dropped.
+pub(crate) fn dropped() -> JobFailure {
+    let late = "it did not return after its job was taken away";
+    JobFailure::Retry(job_error("Dropped", late))
 }
 
 /// An error for the publisher, each part cut to its limit.
@@ -193,6 +203,23 @@ mod tests {
             panic!()
         };
         assert_eq!(error.message.len(), ERROR_BYTES_MAX - 1);
+    }
+
+    /// Writes a long name without a break.
+    #[derive(thiserror::Error)]
+    #[error("it has a long name")]
+    struct LongName;
+
+    impl fmt::Debug for LongName {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(&("X".to_owned() + &"字".repeat(60)))?;
+            f.write_str("Y")
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_at_a_character_boundary() {
+        assert_eq!(kind_of(&LongName), "X".to_owned() + &"字".repeat(42));
     }
 
     #[test]

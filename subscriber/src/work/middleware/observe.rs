@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::work::handler::failure::dropped;
 use crate::work::handler::panic::{catch, catch_async};
 use crate::work::handler::service::failure_of;
 use crate::work::kinds::Running;
-use crate::{Completion, JobContext, JobFailure, JobRequest, JobService};
+use crate::{CancelReason, Completion, JobContext, JobFailure, JobRequest, JobService};
 
 /// How an attempt ended, as the layers within [`Observe`] and the handler have decided it. The
 /// publisher may still refuse it, with a stale token.
@@ -30,7 +31,9 @@ pub struct AttemptEnd<'a> {
 }
 
 /// A layer that calls a function at the end of each attempt: for metrics, with whichever library
-/// the program uses. Attempts that are dropped by the end of the run have no end.
+/// the program uses. A handler that does not return after its job was taken away is dropped, which
+/// is a [`JobFailure::Retry`] of the kind `Dropped`. Attempts that the end of the run drops have no
+/// end.
 ///
 /// The function runs in the handler's task: it must not block. Its own panic is logged, and changes
 /// no outcome.
@@ -91,6 +94,36 @@ impl<S: Clone, F> Clone for ObserveService<S, F> {
     }
 }
 
+/// An attempt, from its call to its report.
+struct Attempt<F: Fn(&AttemptEnd<'_>)> {
+    function: Arc<F>,
+    context: JobContext,
+    began: Instant,
+    reported: bool,
+}
+
+impl<F: Fn(&AttemptEnd<'_>)> Attempt<F> {
+    fn report(&mut self, outcome: Result<&Completion, &JobFailure>, panicked: bool) {
+        self.reported = true;
+        let (context, elapsed) = (&self.context, self.began.elapsed());
+        let end = AttemptEnd { context, outcome, panicked, elapsed };
+        if let Err(panic) = catch(|| (self.function)(&end)) {
+            let error = panic.error();
+            tracing::error!(kind = error.kind, message = error.message, "an observer panicked");
+        }
+    }
+}
+
+impl<F: Fn(&AttemptEnd<'_>)> Drop for Attempt<F> {
+    /// Reports a handler that did not return after its job was taken away.
+    fn drop(&mut self) {
+        let reason = self.context.cancel_reason();
+        if !self.reported && reason.is_some_and(|reason| reason != CancelReason::Shutdown) {
+            self.report(Err(&dropped()), false);
+        }
+    }
+}
+
 impl<S, F> Service<JobRequest> for ObserveService<S, F>
 where
     S: JobService,
@@ -106,34 +139,22 @@ where
     }
 
     fn call(&mut self, request: JobRequest) -> Running {
-        let (context, began) = (request.context.clone(), Instant::now());
-        let function = self.observe.function.clone();
+        let (context, function) = (request.context.clone(), self.observe.function.clone());
+        let mut attempt = Attempt { function, context, began: Instant::now(), reported: false };
         let called = catch(|| self.inner.call(request));
         Box::pin(async move {
             let ended = match called {
-                Ok(attempt) => catch_async(attempt).await,
+                Ok(running) => catch_async(running).await,
                 Err(panicked) => Err(panicked),
-            };
-            let elapsed = began.elapsed();
-            let report = |outcome, panicked| {
-                let end = AttemptEnd { context: &context, outcome, panicked, elapsed };
-                if let Err(panic) = catch(|| function(&end)) {
-                    let error = panic.error();
-                    tracing::error!(
-                        kind = error.kind,
-                        message = error.message,
-                        "an observer panicked"
-                    );
-                }
             };
             match ended {
                 Ok(answer) => {
                     let answer = answer.map_err(failure_of);
-                    report(answer.as_ref(), false);
+                    attempt.report(answer.as_ref(), false);
                     answer
                 }
                 Err(panicked) => {
-                    report(Err(&JobFailure::Retry(panicked.error())), true);
+                    attempt.report(Err(&JobFailure::Retry(panicked.error())), true);
                     // The worker counts it.
                     resume_unwind(Box::new(panicked))
                 }

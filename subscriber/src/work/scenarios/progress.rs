@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use longshore_protocol::limits::PROGRESS_BYTES_MAX;
 use longshore_protocol::messages::work::Progress;
+use tower::Layer;
 
 use super::fake_publisher::FakeLink;
 use super::*;
+use crate::middleware::on_error;
 
 async fn progress(link: &mut FakeLink) -> Vec<(u64, u8, String)> {
     let reports = link.find(|message| match message {
@@ -124,6 +126,12 @@ async fn a_handler_that_spins_is_dropped_too_and_may_panic_then() {
 #[tokio::test]
 async fn a_handler_that_hangs_is_dropped_once_its_job_is_taken_away() {
     let (handler, mut started_rx, go) = gated_handler();
+    let (fail, mut failures) = mpsc::unbounded_channel();
+    let observed = on_error(move |context: &JobContext, failure: &JobFailure| {
+        let JobFailure::Retry(error) = failure else { return };
+        let _ = fail.send((context.token(), error.kind.clone()));
+    });
+    let handler = observed.layer(handler);
     let limits = Limits { cancel_grace: Duration::from_millis(50), ..ONE_AT_A_TIME };
     let (_publisher, worker, mut link) = start_linked_worker(limits, handler).await;
     for (token, reason) in
@@ -141,6 +149,11 @@ async fn a_handler_that_hangs_is_dropped_once_its_job_is_taken_away() {
     go.add_permits(1);
     let batch = link.settle().await;
     assert_eq!(verdicts(&batch), [(4, Verdict::Complete(None))]);
+    for token in 1..=3 {
+        let (dropped, kind) = within(failures.recv()).await.unwrap();
+        assert_eq!((dropped, &*kind), (Token(token), "Dropped"), "the observer hears of each");
+    }
+    assert!(failures.is_empty());
     link.answer(&batch, SettleOutcome::Accepted);
     worker.handle.drain();
     let report = worker.report().await;

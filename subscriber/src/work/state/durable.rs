@@ -111,6 +111,8 @@ pub(crate) struct ReconnectingSubscription {
     revision: u64,
     /// Why no publisher had a link, at the first moment when that was so for all that were found.
     all_lost: Option<String>,
+    /// A warning has told of publishers beyond the limit.
+    warned_of_limit: bool,
 }
 
 #[derive(Debug)]
@@ -146,6 +148,7 @@ impl ReconnectingSubscription {
             publishers: BTreeMap::new(),
             revision: 0,
             all_lost: None,
+            warned_of_limit: false,
         }
     }
 
@@ -249,16 +252,17 @@ impl ReconnectingSubscription {
         if complete {
             self.publishers.values_mut().for_each(|entry| entry.listed = false);
         }
+        let mut added = Vec::new();
         for info in set {
-            if let Some(entry) = self.publishers.get_mut(&info.id) {
-                entry.listed = true;
-                entry.update_info(now, info, &mut self.random);
-            } else if self.publishers.len() < PUBLISHERS_PER_PATH_MAX {
-                actions.push(Action::Connect(info.clone()));
-                self.publishers.insert(info.id, PublisherEntry::new(info));
-                self.revision += 1;
+            match self.publishers.get_mut(&info.id) {
+                Some(entry) => {
+                    entry.listed = true;
+                    entry.update_info(now, info, &mut self.random);
+                }
+                None => added.push(info),
             }
         }
+        // This may make room for new ones.
         let forgotten: Vec<PublisherId> = self
             .publishers
             .iter()
@@ -266,6 +270,20 @@ impl ReconnectingSubscription {
             .map(|(id, _)| *id)
             .collect();
         forgotten.into_iter().for_each(|id| self.forget(id, actions));
+        let room = PUBLISHERS_PER_PATH_MAX.saturating_sub(self.publishers.len());
+        let left_out = added.split_off(room.min(added.len()));
+        for info in added {
+            actions.push(Action::Connect(info.clone()));
+            self.publishers.insert(info.id, PublisherEntry::new(info));
+            self.revision += 1;
+        }
+        if !left_out.is_empty() && !std::mem::replace(&mut self.warned_of_limit, true) {
+            tracing::warn!(
+                left_out = left_out.len(),
+                "a worker subscribes at {PUBLISHERS_PER_PATH_MAX} publishers at most, and leaves \
+                 out the others"
+            );
+        }
         self.update_connecting_count();
     }
 

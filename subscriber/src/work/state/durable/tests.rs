@@ -100,6 +100,22 @@ fn a_new_publisher_is_connected_at_once() {
 }
 
 #[test]
+fn a_publisher_that_replaces_another_has_its_room() {
+    let mut scenario = Scenario::new(8);
+    let publisher = |n: usize| {
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&n.to_be_bytes());
+        info(PublisherId(id), 1)
+    };
+    let mut set: Vec<_> = (0..PUBLISHERS_PER_PATH_MAX + 1).map(publisher).collect();
+    assert_eq!(scenario.watched(true, &set).len(), PUBLISHERS_PER_PATH_MAX, "one is left out");
+    scenario.fails(set[0].id, false);
+    let (old, new) = (set.remove(0), set[PUBLISHERS_PER_PATH_MAX - 1].clone());
+    let replaced = [Action::Forget(old.id), Action::Connect(new)];
+    assert_eq!(scenario.watched(true, &set), replaced);
+}
+
+#[test]
 fn attempts_are_retried_with_linear_backoff() {
     // Over many runs, the longest wait after attempt n comes close to n × 100 ms, and never exceeds
     // it or 12 s.
