@@ -55,7 +55,11 @@ pub(crate) fn ready(status: impl Into<String>) {
     }
     let sending = tokio::spawn(async move {
         // Later, the checks report the status.
-        while let Err(NotSent::NotTaken) = send(vec![NotifyState::Ready], status.take()).await {
+        while let Err(why) = send(vec![NotifyState::Ready], status.take()).await {
+            if matches!(why, NotSent::Unreachable(_)) {
+                why.log();
+                break;
+            }
             tracing::debug!("the service manager is told again that the service is ready");
             sleep(NOTIFY_TIMEOUT).await;
         }
@@ -126,17 +130,18 @@ where
     checks.abort_handle()
 }
 
-/// Reports the outcome of each check: whether the service works, and its status if that has
-/// changed. Never ends.
+/// Reports the outcome of each check: whether the service works, and its status if that is not what
+/// was taken last. A report returns whether it was taken, or never can be. Never ends.
 async fn check_each<F, R>(
     every: Duration,
     mut check: impl FnMut() -> F,
     mut report: impl FnMut(bool, Option<String>) -> R,
 ) where
     F: Future<Output = Health>,
-    R: Future<Output = ()>,
+    R: Future<Output = bool>,
 {
-    let mut reported = String::new();
+    // None if that is not known: a report that was not taken may still arrive.
+    let mut reported: Option<String> = None;
     let mut hung = false;
     loop {
         sleep(every).await;
@@ -147,8 +152,7 @@ async fn check_each<F, R>(
             if !std::mem::replace(&mut hung, true) {
                 tracing::error!("{what}; the watchdog hears nothing until it answers");
             }
-            reported.clone_from(&what);
-            report(false, Some(what)).await;
+            reported = report(false, Some(what.clone())).await.then_some(what);
             checked = Some(checking.await);
         }
         let (alive, status) = match checked {
@@ -162,10 +166,9 @@ async fn check_each<F, R>(
                 false => tracing::error!("{status}; the watchdog hears nothing meanwhile"),
             }
         }
-        let changed = (status != reported).then(|| status.clone());
-        reported = status;
+        let changed = (reported.as_ref() != Some(&status)).then(|| status.clone());
         if alive || changed.is_some() {
-            report(alive, changed).await;
+            reported = report(alive, changed).await.then_some(status);
         }
     }
 }
@@ -184,15 +187,24 @@ enum NotSent {
     NotTaken,
 }
 
-/// Sends one report, or logs why it could not.
-async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) {
-    match send(states, status).await {
-        Ok(()) => {}
-        Err(NotSent::Unreachable(error)) => {
-            tracing::warn!(%error, "cannot reach the service manager");
+impl NotSent {
+    fn log(&self) {
+        match self {
+            NotSent::Unreachable(error) => {
+                tracing::warn!(%error, "cannot reach the service manager");
+            }
+            NotSent::NotTaken => tracing::warn!("the service manager takes no report"),
         }
-        Err(NotSent::NotTaken) => tracing::warn!("the service manager takes no report"),
     }
+}
+
+/// Sends one report, or logs why it could not. Returns false if it may be taken later.
+async fn notify(states: Vec<NotifyState<'static>>, status: Option<String>) -> bool {
+    let sent = send(states, status).await;
+    if let Err(why) = &sent {
+        why.log();
+    }
+    !matches!(sent, Err(NotSent::NotTaken))
 }
 
 /// Sends one report, if there is a service manager.
@@ -266,7 +278,11 @@ mod tests {
     }
 
     /// The reports of a service whose checks take so long and end so, with their times in seconds.
-    async fn reports(checks: &[(u64, Health)]) -> Vec<(u64, bool, Option<String>)> {
+    /// Those at the second `refused` are not taken.
+    async fn reports(
+        checks: &[(u64, Health)],
+        refused: Option<u64>,
+    ) -> Vec<(u64, bool, Option<String>)> {
         let mut checks: VecDeque<_> = checks.iter().cloned().collect();
         let (began, reported) = (Instant::now(), RefCell::new(Vec::new()));
         let check = || {
@@ -278,8 +294,9 @@ mod tests {
             }
         };
         let report = |alive, status| {
-            reported.borrow_mut().push((began.elapsed().as_secs(), alive, status));
-            std::future::ready(())
+            let now = began.elapsed().as_secs();
+            reported.borrow_mut().push((now, alive, status));
+            std::future::ready(refused != Some(now))
         };
         let _ = timeout(Duration::from_secs(100), check_each(EVERY, check, report)).await;
         reported.into_inner()
@@ -291,7 +308,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn status_is_reported_when_it_changes_and_life_at_each_check() {
-        let found = reports(&[(0, alive("a")), (0, alive("a")), (1, alive("b"))]).await;
+        let found = reports(&[(0, alive("a")), (0, alive("a")), (1, alive("b"))], None).await;
         assert_eq!(
             found[..3],
             [(5, true, Some("a".into())), (10, true, None), (16, true, Some("b".into()))]
@@ -301,10 +318,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_status_is_reported_again_after_one_that_was_not_taken() {
+        for next in ["a", "b"] {
+            let checks = ["a", "b", next, next].map(|status| (0, alive(status)));
+            let found = reports(&checks, Some(10)).await;
+            assert_eq!(
+                found[1..4],
+                [(10, true, Some("b".into())), (15, true, Some(next.into())), (20, true, None),]
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_hung_service_reports_no_life_until_it_answers_again() {
         let hung = Health::Hung("its disk hangs".to_owned());
         let checks = [(0, hung.clone()), (0, hung), (30, alive("a")), (0, alive("a"))];
-        let found = reports(&checks).await;
+        let found = reports(&checks, None).await;
         assert_eq!(
             found[..4],
             [

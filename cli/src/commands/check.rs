@@ -200,7 +200,7 @@ async fn check(context: &Context) -> Vec<Finding> {
         Err(error) => findings.push(unchecked("queues", &error)),
     }
     // Publishers that cannot be asked are reported above.
-    findings.extend(stuck.unwrap_or_default());
+    findings.extend(stuck);
     findings
 }
 
@@ -216,24 +216,30 @@ fn own_certificate(config: &Config) -> Option<Finding> {
     Some(Finding::new(format!("certificate {}", file.display()), level, message))
 }
 
-/// Queues with jobs that have been dead for a while, and for whose success others wait.
-async fn stuck(queues: &Queues) -> Result<Vec<Finding>, QueuesError> {
+/// Queues with jobs that have been dead for a while, and for whose success others wait, as far as
+/// they are found in time.
+async fn stuck(queues: &Queues) -> Vec<Finding> {
     let filter = Filter {
         ended_before: Some(wall_ms().saturating_sub(STUCK_AFTER.as_millis() as u64)),
         ..Filter::of(Glob::everything())
     };
     let query = JobsQuery { related: Some(Related::WaitedFor), ..JobsQuery::of(filter) };
-    let (mut pages, mut found) = (queues.jobs(query).await?, BTreeMap::new());
-    let mut at_least = "at least ";
-    for _ in 0..STUCK_PAGES_MAX {
-        let Some(page) = pages.next().await else {
-            at_least = "";
-            break;
-        };
-        for job in page.jobs {
-            *found.entry(job.path).or_insert(0) += 1;
+    let (mut found, mut at_least) = (BTreeMap::new(), "at least ");
+    let reading = async {
+        let mut pages = queues.jobs(query).await?;
+        for _ in 0..STUCK_PAGES_MAX {
+            let Some(page) = pages.next().await else {
+                at_least = "";
+                break;
+            };
+            for job in page.jobs {
+                *found.entry(job.path).or_insert(0) += 1;
+            }
         }
-    }
+        Ok::<_, QueuesError>(())
+    };
+    // Each publisher is asked after the one before, and several may hang.
+    let _ = timeout(ANSWER_MAX, reading).await;
     let finding = |(path, count): (Path, u64)| {
         let message = format!(
             "{at_least}{} dead for over {}, and others wait for their success (longshore jobs \
@@ -243,7 +249,7 @@ async fn stuck(queues: &Queues) -> Result<Vec<Finding>, QueuesError> {
         );
         Finding::new(format!("queue {path}"), Level::Warning, message)
     };
-    Ok(found.into_iter().map(finding).collect())
+    found.into_iter().map(finding).collect()
 }
 
 /// The replicas that lack publishers, also after a second look: a publisher may be registering.

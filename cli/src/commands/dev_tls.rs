@@ -32,7 +32,9 @@ impl DevTls {
     pub(super) fn prepare(folder: &Path) -> anyhow::Result<DevTls> {
         let now = i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX);
         let of_authority = Pair::new(folder, AUTHORITY_FILES);
-        if !of_authority.certificate.exists() && !of_authority.key.exists() {
+        if !of_authority.certificate.exists() {
+            // A key that a crash left without its certificate has signed nothing.
+            let _ = fs::remove_file(&of_authority.key);
             let made = make_authority("Longshore development", AUTHORITY_DAYS, now)?;
             of_authority.write(&made.certificate, &made.key)?;
         }
@@ -83,5 +85,20 @@ impl DevTls {
         };
         write_system(&self.config, resolvers, &keys).map_err(anyhow::Error::msg)?;
         Ok(&self.config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_a_crash_left_without_its_certificate_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("ca.key"), "cut off").unwrap();
+        DevTls::prepare(folder.path()).unwrap();
+        let made = fs::read(folder.path().join("ca.key")).unwrap();
+        DevTls::prepare(folder.path()).unwrap();
+        assert_eq!(fs::read(folder.path().join("ca.key")).unwrap(), made, "it has one now");
     }
 }

@@ -82,9 +82,12 @@ pub(super) fn gaps(answers: &[Answer]) -> Vec<Gap> {
 }
 
 /// For a command that found nothing: notes which replicas know no publisher.
-pub(super) async fn note_if_none(context: &Context) {
-    let replicas = context.cluster().replicas;
-    let (client, count) = (context.read_client(), replicas.len());
+pub(super) fn note_if_none(context: &Context) -> impl Future<Output = ()> + use<> {
+    note_if_none_at(context.read_client(), context.cluster().replicas)
+}
+
+async fn note_if_none_at(client: ReadClient, replicas: Vec<String>) {
+    let count = replicas.len();
     let Ok(answers) = timeout(NOTE_ANSWER_MAX, query_all(&client, replicas)).await else { return };
     let knows_none = |(replica, known): &Answer| {
         let none = known.as_ref().is_ok_and(|known| registered(known).next().is_none());

@@ -8,7 +8,7 @@ use longshore::{JobLimit, JobRate, LimitScope, PublisherAnswer, PublisherAnswers
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, require_whole, warn_of_missing};
 use crate::arguments::{Limit, LimitAction, SetLimit};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, shell_word};
@@ -125,7 +125,8 @@ async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
             context.output.line(format!("it replaces {replaced}"))?;
         }
     }
-    if gathered.answers.is_empty() && gathered.is_whole() {
+    if gathered.answers.is_empty() {
+        require_whole(&gathered)?;
         note_if_none(&context).await;
         anyhow::bail!("there is no publisher that could have the limit '{}'", limit.name);
     }
@@ -151,7 +152,8 @@ async fn remove(name: &str, dry_run: bool, mut context: Context) -> anyhow::Resu
             context.output.line(format!("{name}  {done} at {}", answered.publisher.name))?;
         }
     }
-    if gathered.is_whole() && gathered.answers.iter().all(|answered| !answered.answer) {
+    if gathered.answers.iter().all(|answered| !answered.answer) {
+        require_whole(&gathered)?;
         note_if_none(&context).await;
         anyhow::bail!("there is no limit '{name}': longshore limit ls lists them");
     }

@@ -61,8 +61,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore::{
-    AuditLog, Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherInfo, Queues,
-    ReadClient, ReplicaError, ReplicaFailure, ResolverTiming, TlsAcceptor,
+    AuditLog, Cluster, LinkOptions, MemoryBounds, MissingPublisher, PublisherAnswers,
+    PublisherInfo, Queues, ReadClient, ReplicaError, ReplicaFailure, ResolverTiming, TlsAcceptor,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -72,7 +72,7 @@ use crate::arguments::{self, Command, CommandKind, Directory, DirectoryAction, V
 use crate::completion;
 use crate::config::{Config, ConfigOverrides, Problem, Setting};
 use crate::deadline::Deadline;
-use crate::failure::{Failure, FailureKind, UsageError};
+use crate::failure::{AlreadyReported, Failure, FailureKind, UsageError};
 use crate::logging::LogFilter;
 use crate::output::Output;
 use crate::time::show_duration;
@@ -351,6 +351,13 @@ fn named_file(
                 .into()
         }
     })
+}
+
+/// Reports what is missing in the answers, and fails if anything is: for what needs all of them, and
+/// for an act that has changed nothing.
+pub(crate) fn require_whole<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
+    warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
+    if gathered.is_whole() { Ok(()) } else { Err(AlreadyReported.into()) }
 }
 
 /// Warns that the directory may be incomplete.

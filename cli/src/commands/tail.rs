@@ -23,12 +23,17 @@ pub(crate) async fn run(arguments: Tail, mut context: Context) -> anyhow::Result
     let from = if arguments.snapshot { FeedFrom::Snapshot } else { FeedFrom::Now };
     let mut feed = context.queues().feed(pattern, from);
     let mut left = arguments.count.unwrap_or(u64::MAX);
-    let mut silence = pin!(sleep(SILENCE));
+    let note = note_if_none(&context);
+    let mut note = pin!(async {
+        sleep(SILENCE).await;
+        note.await;
+    });
+    let mut is_noted = false;
     while left > 0 {
         let item = tokio::select! {
             item = feed.next() => item,
-            () = &mut silence, if !silence.is_elapsed() => {
-                note_if_none(&context).await;
+            () = &mut note, if !is_noted => {
+                is_noted = true;
                 continue;
             }
             () = stop.requested() => return stop.ended(arguments.count.is_some()),

@@ -6,8 +6,9 @@ use crate::common;
 use std::time::{Duration, Instant};
 
 use common::harness::{Harness, info_of};
-use common::{BackgroundCommand, Service, longshore};
+use common::{BackgroundCommand, Service, longshore, run};
 use longshore::{Path, Producer, new_job};
+use rustix::process::Signal;
 
 /// With this timing no publisher is hidden and no replica completes its warm-up by time alone.
 const SLOW: &str =
@@ -74,6 +75,35 @@ async fn a_replica_that_no_publisher_names_is_reported() {
     let name = format!("replica {new}: it does not know publisher publisher-1 (");
     assert!(line.starts_with("WARNING") && line.contains(&name), "{check}");
     assert!(both(&["stat"]).code(0).stdout.contains("/jobs/a"), "the other replica knows it");
+}
+
+#[test]
+fn an_act_that_changes_nothing_fails_while_publishers_may_be_unknown() {
+    let warming = ["resolver", "run", "--json", "--listen", "127.0.0.1:0"];
+    let warming = Service::start(longshore(&warming));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = file.path().to_str().unwrap();
+    for command in [
+        &["cron", "pause", "nightly"][..],
+        &["cron", "add", "--file", file, "--prune", "shop-"],
+        &["limit", "set", "smtp", "/mail", "--concurrency", "1"],
+        &["limit", "rm", "smtp"],
+    ] {
+        let at_it = [command, &["--resolver", warming.text("address")]].concat();
+        run(longshore(&at_it), b"").code(1).stderr_has(&["still warming up"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_publishers_that_hang_do_not_keep_check_from_an_answer() {
+    let harness = Harness::start_with(1, 5, None).await;
+    for publisher in &harness.publishers {
+        publisher.service.send(Signal::STOP);
+    }
+    let checked = harness.run(&["check", "--timeout", "12s"]).code(1).stdout;
+    for n in 1..=5 {
+        assert!(checked.contains(&format!("publisher publisher-{n}")), "{checked}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -271,17 +271,19 @@ fn weights_set_shares_and_age_merges_queues() {
 }
 
 #[test]
-fn scheduled_and_prepared_jobs_are_counted_and_left() {
+fn scheduled_prepared_and_blocked_jobs_are_counted_and_left() {
     let system = System::up();
     system.enqueue("/jobs/a", "now", &[]);
     system.enqueue("/jobs/a", "later", &["--delay", "1h"]);
     system.enqueue("/jobs/b", "later", &["--delay", "1h"]);
-    system.enqueue("/jobs/b", "not confirmed", &["--prepare"]);
+    let prepared = system.enqueue("/jobs/b", "not confirmed", &["--prepare"]);
+    let (_, prepared) = prepared.split_once(':').unwrap();
+    system.enqueue("/jobs/b", "after it", &["--after", prepared]);
     let arguments = ["work", "/jobs/a", "/jobs/b", "--until-empty"];
     let report = system.run(&[&arguments[..], &["--json", "--", "cat"]].concat()).code(0).json();
-    let counts = ["completed", "scheduled_left", "prepared_left"].map(|count| &report[count]);
-    assert_eq!(counts, [1, 2, 1], "{report}");
-    let expected = ["2 jobs", "scheduled", "1 job", "confirmed"];
+    let counts = ["completed", "scheduled_left", "prepared_left", "blocked_left"];
+    assert_eq!(counts.map(|count| &report[count]), [1, 2, 1, 1], "{report}");
+    let expected = ["2 jobs", "scheduled", "confirmed: 1 job", "blocked: 1 job"];
     system.run(&[&arguments[..], &["--", "cat"]].concat()).code(0).stderr_has(&expected);
 }
 

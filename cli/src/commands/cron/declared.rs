@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use longshore::{JobId, NewJob, NewSchedule, Path};
 use serde::Deserialize;
+use serde_json::{Map, Number, Value};
 
 use super::super::enqueue::jsonl;
 use crate::arguments::AddSchedule;
@@ -80,7 +81,7 @@ struct Entry {
     missed: Option<String>,
     overlap: Option<String>,
     #[serde(flatten)]
-    job: BTreeMap<String, serde_json::Value>,
+    job: BTreeMap<String, toml::Value>,
 }
 
 /// The version and the schedules of a file: with `--prune` it may have none, once the last of a service is gone.
@@ -106,12 +107,12 @@ pub(super) fn of_file(
 }
 
 fn of_entry(name: &str, entry: Entry) -> Result<NewSchedule, String> {
-    let Entry { path, cron, zone, every, start, end, jitter, missed, overlap, job: mut fields } =
-        entry;
+    let Entry { path, cron, zone, every, start, end, jitter, missed, overlap, job: fields } = entry;
     let path: Path = path.parse().map_err(|why| format!("path: {why}"))?;
     let mut job = NewJob::new(path, JobId::default(), Bytes::new());
     job.options.keep_result = true;
-    fields.entry("payload".to_owned()).or_insert_with(|| "".into());
+    let mut fields = json_fields(fields)?;
+    fields.entry("payload").or_insert_with(|| "".into());
     let fields = serde_json::to_vec(&fields).map_err(|why| why.to_string())?;
     let job = jsonl::read(&fields, job)?;
     let mut schedule = match (cron, every) {
@@ -154,6 +155,31 @@ fn of_entry(name: &str, entry: Entry) -> Result<NewSchedule, String> {
     Ok(schedule)
 }
 
+fn json_fields(
+    fields: impl IntoIterator<Item = (String, toml::Value)>,
+) -> Result<Map<String, Value>, String> {
+    let fields = fields.into_iter().map(|(key, value)| {
+        let value = json(value).map_err(|why| format!("{key}: {why}"))?;
+        Ok((key, value))
+    });
+    fields.collect()
+}
+
+/// A value of a file as JSON. A date or time, which JSON has not, becomes its text.
+fn json(value: toml::Value) -> Result<Value, String> {
+    Ok(match value {
+        toml::Value::String(text) => text.into(),
+        toml::Value::Integer(number) => number.into(),
+        toml::Value::Float(number) => {
+            Number::from_f64(number).ok_or_else(|| format!("JSON has no number {number}"))?.into()
+        }
+        toml::Value::Boolean(is_so) => is_so.into(),
+        toml::Value::Datetime(at) => at.to_string().into(),
+        toml::Value::Array(all) => all.into_iter().map(json).collect::<Result<_, _>>()?,
+        toml::Value::Table(fields) => json_fields(fields)?.into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn a_date_in_a_field_of_a_job_is_its_text() {
+        let file = "[schedule.a]\n\
+                    path = \"/a\"\n\
+                    every = \"5m\"\n\
+                    expires = 2027-01-01T00:00:00Z\n\
+                    payload = { day = 2026-12-01, at = [07:30:00, 1.5, { on = true }] }\n";
+        let mut file: File = toml::from_str(file).unwrap();
+        let fields = json_fields(file.schedule.remove("a").unwrap().job).unwrap();
+        assert_eq!(fields["expires"], "2027-01-01T00:00:00Z");
+        let payload = r#"{"at":["07:30:00",1.5,{"on":true}],"day":"2026-12-01"}"#;
+        assert_eq!(fields["payload"].to_string(), payload);
+    }
+
+    #[test]
     fn what_is_wrong_in_a_file_is_named() {
         let entry = |more: &str| read(&format!("[schedule.a]\npath = \"/a\"\n{more}")).unwrap_err();
         for (more, named) in [
@@ -196,6 +236,7 @@ mod tests {
             ("every = \"5m\"\nmissed = \"some\"", "missed: 'some'"),
             ("every = \"5m\"\nattempts = 3", "unknown field `attempts`"),
             ("every = \"5m\"\nstart = \"today\"", "start: 'today'"),
+            ("every = \"5m\"\npayload = { a = nan }", "payload: a: JSON has no number NaN"),
         ] {
             assert!(entry(more).contains(named), "{more}: {}", entry(more));
         }

@@ -13,7 +13,7 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, require_whole, warn_of_missing};
 use crate::arguments::{AddSchedule, Cron, CronAction, DryRun, OfSchedule};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped, shell_word};
@@ -99,7 +99,7 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
     let before = client.schedules().await?;
     if arguments.prune.is_some() {
         // First, too: what is there cannot be compared.
-        report_missing(&before)?;
+        require_whole(&before)?;
     }
     let known_of = |name: &str| {
         let all = before.answers.iter().flat_map(|answered| {
@@ -264,7 +264,8 @@ async fn change(of: OfSchedule, change: Change, mut context: Context) -> anyhow:
     if let Some((publisher, why)) = refused.first() {
         bail!("{name} stays paused at {publisher}: {why}");
     }
-    if known.is_empty() && gathered.is_whole() {
+    if known.is_empty() {
+        require_whole(&gathered)?;
         note_if_none(&context).await;
         bail!(unknown(&name));
     }
@@ -348,7 +349,7 @@ async fn one(name: &str, context: &Context) -> anyhow::Result<PublisherAnswer<Sc
     match gathered.answers.pop() {
         Some(known) => Ok(known),
         None => {
-            report_missing(&gathered)?;
+            require_whole(&gathered)?;
             bail!(unknown(name))
         }
     }

@@ -19,15 +19,19 @@ pub(crate) async fn until_ended(
     let (mut failed, mut reported) = (0u64, Vec::new());
     for &job in tally.jobs.iter().flat_map(|jobs| jobs.values()) {
         let name = JobLocator::from(job);
-        let end = tokio::select! {
-            end = ended(&queues, &name) => end?,
+        let found = async {
+            let end = ended(&queues, &name).await?;
+            anyhow::Ok((end, job_once_reachable(&queues, &name).await))
+        };
+        let (end, found) = tokio::select! {
+            found = found => found?,
             never = keep_reporting(&name, &mut reported, &queues, context) => match never {},
             () = stop.requested() => {
                 report!("stopped waiting; the jobs continue");
                 return Err(Interrupted(stop.code().unwrap_or(1)).into());
             }
         };
-        match job_once_reachable(&queues, &name).await {
+        match found {
             Ok(found) => {
                 failed += u64::from(found.job.state != JobState::Completed);
                 if context.output.is_json() {

@@ -24,6 +24,8 @@ pub(crate) struct RemainingJobs {
     pub(crate) scheduled: u64,
     /// Jobs that wait for confirmation.
     pub(crate) prepared: u64,
+    /// Jobs that wait for others, or for room in a limit.
+    pub(crate) blocked: u64,
     /// Jobs that became dead letters during the wait.
     pub(crate) died: u64,
 }
@@ -48,6 +50,7 @@ pub(crate) async fn until(
     let mut waited_for: Vec<String> = Vec::new();
     let (mut reported_paused, mut reported_quiet) = (false, false);
     let mut answered = Instant::now();
+    let mut last = None;
     loop {
         let stats = match stats(queues, patterns).await {
             Ok(stats) => stats,
@@ -64,10 +67,10 @@ pub(crate) async fn until(
         if stats.is_whole() {
             let first = first.get_or_insert(sums);
             completed(sums.completed.saturating_sub(first.completed));
-            if sums.active == 0 {
+            if are_empty(last.replace(sums), sums) {
+                let QueueTotals { scheduled, prepared, blocked, .. } = sums;
                 let died = sums.died.saturating_sub(first.died);
-                let (scheduled, prepared) = (sums.scheduled, sums.prepared);
-                return Ok(RemainingJobs { scheduled, prepared, died });
+                return Ok(RemainingJobs { scheduled, prepared, blocked, died });
             }
         }
         report_missing_once(&stats, &mut waited_for);
@@ -91,6 +94,13 @@ pub(crate) async fn until(
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Whether no job is active, by the last two whole reads. A read asks queues and publishers one
+/// after another, so it may miss a job that became ready meanwhile, like the child of one that has
+/// ended. But then the sums differ.
+fn are_empty(last: Option<QueueTotals>, now: QueueTotals) -> bool {
+    now.active == 0 && last == Some(now)
 }
 
 /// Stats of the queues that match any pattern, each queue of a publisher once.
@@ -150,6 +160,7 @@ pub(crate) struct QueueTotals {
     active: u64,
     scheduled: u64,
     prepared: u64,
+    blocked: u64,
     died: u64,
     completed: u64,
 }
@@ -162,9 +173,28 @@ impl QueueTotals {
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;
             sum.prepared += queue.counts.prepared;
+            sum.blocked += queue.counts.blocked;
             sum.died += queue.died;
             sum.completed += queue.completed;
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_empty_once_two_reads_find_the_same_and_nothing_active() {
+        let parent_runs = QueueTotals { active: 1, blocked: 1, ..QueueTotals::default() };
+        // The first queue was read before the parent in the second one ended.
+        let child_missed = QueueTotals { blocked: 1, completed: 1, ..QueueTotals::default() };
+        let child_ready = QueueTotals { active: 1, completed: 1, ..QueueTotals::default() };
+        let all_ended = QueueTotals { completed: 2, ..QueueTotals::default() };
+        let reads = [parent_runs, child_missed, child_ready, child_ready, all_ended, all_ended];
+        let mut last = None;
+        let empty = reads.map(|now| are_empty(last.replace(now), now));
+        assert_eq!(empty, [false, false, false, false, false, true]);
     }
 }

@@ -5,6 +5,7 @@ mod process;
 
 use std::ffi::OsString;
 use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         forced.await;
         worker.stop_now();
     });
-    let mut ending = {
+    let ending = {
         let (handle, runner) = (handle.clone(), Arc::new(runner));
         let run = subscription.run(move |job: Job<Bytes>, job_context| {
             let (runner, handle) = (runner.clone(), handle.clone());
@@ -97,7 +98,6 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         service_manager::ready(status(&linked));
     });
 
-    let mut left = None;
     let mut progress = Progress::new("working", "jobs", None, &context.output);
     let shown = async {
         if arguments.until_empty {
@@ -109,18 +109,11 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    // The worker ends first on a stop signal, or if its command cannot be run.
-    let ended = tokio::select! {
-        ended = &mut ending => Some(ended),
-        empty = shown => {
-            left = Some(empty?);
-            handle.drain();
-            None
-        }
-    };
-    let report = match ended {
-        Some(ended) => ended??,
-        None => ending.await??,
+    let (ended, left) = drained_after(shown, ending, || handle.drain()).await;
+    let report = ended??;
+    let (mut left, unknown) = match left.transpose() {
+        Ok(left) => (left, None),
+        Err(why) => (None, Some(why)),
     };
     if let Some(left) = &mut left {
         // Without initial totals, count at least the jobs that this worker buried.
@@ -131,6 +124,9 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     if let Some(error) = launch_error.lock().take() {
         bail!("{error}");
     }
+    if let Some(why) = unknown {
+        return Err(why);
+    }
     match left {
         Some(left) if left.died > 0 => Err(AlreadyReported.into()),
         Some(_) => Ok(()),
@@ -138,6 +134,23 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
         None if until_empty && report.buried > 0 => Err(AlreadyReported.into()),
         None => stop.ended(until_empty),
     }
+}
+
+/// The end of a worker, which is drained once `watched` has ended, however that ended: its commands
+/// must end before this process. On a stop signal, or if its command cannot be run, the worker ends
+/// first.
+async fn drained_after<W, E>(
+    watched: impl Future<Output = W>,
+    ending: impl Future<Output = E>,
+    drain: impl FnOnce(),
+) -> (E, Option<W>) {
+    let mut ending = pin!(ending);
+    let watched = tokio::select! {
+        ended = &mut ending => return (ended, None),
+        watched = watched => watched,
+    };
+    drain();
+    (ending.await, Some(watched))
 }
 
 /// Whether the worker's links are served, with its state.
@@ -249,6 +262,7 @@ fn print_report(
         if let Some(left) = left {
             value["scheduled_left"] = left.scheduled.into();
             value["prepared_left"] = left.prepared.into();
+            value["blocked_left"] = left.blocked.into();
             value["died"] = left.died.into();
         }
         context.output.json(&value)?;
@@ -278,6 +292,24 @@ fn print_report(
         if left.prepared > 0 {
             report!("left, waiting to be confirmed: {}", jobs(left.prepared));
         }
+        if left.blocked > 0 {
+            report!("left, blocked: {}", jobs(left.blocked));
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_is_drained_also_if_its_queues_cannot_be_read() {
+        let (drain, drained) = tokio::sync::oneshot::channel();
+        let unread = ready(Err::<(), _>("no resolver"));
+        let ended = drained_after(unread, drained, || drain.send("report").unwrap()).await;
+        assert_eq!(ended, (Ok("report"), Some(Err("no resolver"))));
+        let stopped = drained_after(std::future::pending::<()>(), ready("report"), || panic!());
+        assert_eq!(stopped.await, ("report", None));
+    }
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use crate::service_manager;
@@ -26,8 +26,10 @@ pub(crate) const RESULT_BYTES_MAX: usize = longshore::protocol::limits::RESULT_B
 pub(crate) const ERROR_BYTES_MAX: usize = 8 * 1024;
 /// The time between SIGTERM and SIGKILL.
 pub(super) const TERM_GRACE: Duration = Duration::from_secs(10);
-/// How often to check whether the children of a command have ended.
+/// When to check again whether the children of a command have ended: a check reads all of `/proc`,
+/// so each wait is twice the one before, up to the most.
 const GROUP_CHECK: Duration = Duration::from_millis(50);
+const GROUP_CHECK_MAX: Duration = Duration::from_secs(1);
 /// How long output may continue after the command's exit: its children may hold the pipe.
 pub(super) const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
@@ -128,8 +130,10 @@ async fn wait(
         let status = child.wait().await;
         // Its children have the same time to end. As long as there are some, the id of the group is
         // given to no other.
-        while group.runs() {
-            tokio::time::sleep(GROUP_CHECK).await;
+        let mut wait = GROUP_CHECK;
+        while group.runs().await {
+            tokio::time::sleep(wait).await;
+            wait = GROUP_CHECK_MAX.min(2 * wait);
         }
         status
     };
@@ -160,23 +164,10 @@ impl ProcessGroup {
         ProcessGroup { leader, ended: AtomicBool::new(false) }
     }
 
-    /// Whether a process of it runs. Those that have ended may stay until somebody asks for their
-    /// exit codes, in a container maybe for ever.
-    fn runs(&self) -> bool {
+    /// Whether a process of it runs, or that cannot be found out.
+    async fn runs(&self) -> bool {
         let Some(leader) = self.leader else { return false };
-        if test_kill_process_group(leader).is_err() {
-            return false;
-        }
-        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-        let group = leader.as_raw_nonzero().to_string();
-        processes.flatten().any(|process| {
-            let status = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-            // The name, in parentheses, may contain anything.
-            let fields = status.rsplit_once(") ").map_or("", |(_, fields)| fields);
-            let mut fields = fields.split(' ');
-            let (state, group_of) = (fields.next(), fields.nth(1));
-            group_of == Some(&group) && !matches!(state, Some("Z" | "X"))
-        })
+        spawn_blocking(move || group_runs(leader)).await.unwrap_or(true)
     }
 
     fn signal(&self, signal: Signal) {
@@ -193,6 +184,24 @@ impl Drop for ProcessGroup {
             self.signal(Signal::KILL);
         }
     }
+}
+
+/// Whether a process of the group runs. Those that have ended may stay until somebody asks for their
+/// exit codes, in a container maybe for ever.
+fn group_runs(leader: Pid) -> bool {
+    if test_kill_process_group(leader).is_err() {
+        return false;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let group = leader.as_raw_nonzero().to_string();
+    processes.flatten().any(|process| {
+        let status = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // The name, in parentheses, may contain anything.
+        let fields = status.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let mut fields = fields.split(' ');
+        let (state, group_of) = (fields.next(), fields.nth(1));
+        group_of == Some(&group) && !matches!(state, Some("Z" | "X"))
+    })
 }
 
 /// What a command has printed so far.
