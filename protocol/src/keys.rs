@@ -48,10 +48,19 @@ pub struct FairKey {
 }
 
 impl JobKeys {
-    /// The most bytes that they take in an entry: five texts of 80 bytes with what belongs to them,
-    /// and 17 bytes for each parent.
+    /// The most bytes that they take in an entry: their texts, 17 bytes for each parent, and at
+    /// most 64 for all else.
     pub fn bytes_max(&self) -> usize {
-        512 + 17 * self.after.len()
+        let JobKeys { idempotency, order, unique, fair, limit, after, .. } = self;
+        let texts = [
+            idempotency.as_ref().map(|it| it.key.len()),
+            order.as_ref().map(String::len),
+            // One of the payload is made later.
+            unique.as_ref().map(|it| if it.key.is_empty() { KEY_BYTES_MAX } else { it.key.len() }),
+            fair.as_ref().map(|it| it.key.len()),
+            limit.as_ref().map(String::len),
+        ];
+        64 + texts.into_iter().flatten().sum::<usize>() + 17 * after.len()
     }
 
     /// True if nothing is set.

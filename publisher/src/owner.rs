@@ -176,7 +176,7 @@ impl Owner {
         loop {
             let room = self.has_room();
             // While the disk hangs, links are refused, and the messages of closed ones ignored.
-            let takes_events = room || self.disk.hang.is_hung();
+            let takes = room || self.disk.hang.is_hung();
             tokio::select! {
                 biased;
                 () = &mut stop => return self.stop(released).await,
@@ -186,7 +186,7 @@ impl Owner {
                     outcome?;
                     self.route(&mut released)?;
                 }
-                received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if takes_events => {
+                received = self.events.recv_many(&mut events, EVENTS_PER_ROUND), if takes => {
                     debug_assert!(received > 0, "the router has a sender, so it stays open");
                     let now = self.clock.now();
                     for event in events.drain(..) {

@@ -168,6 +168,9 @@ impl DialError {
     /// Whether another authority, certificate or token may be the remedy, at one address at least.
     pub fn concerns_identity(&self) -> bool {
         match self {
+            DialError::Token(TokenError::Read { source, .. }) => {
+                source.kind() != io::ErrorKind::TimedOut
+            }
             DialError::Tls { .. } | DialError::NeedsTls { .. } | DialError::Token(_) => true,
             DialError::TokenWithoutTls { .. } => true,
             DialError::Refused { code, .. } => is_of_client(*code),

@@ -353,11 +353,15 @@ fn named_file(
     })
 }
 
-/// Reports what is missing in the answers, and fails if anything is: for what needs all of them, and
-/// for an act that has changed nothing.
+/// Reports what is missing in the answers, and fails if anything is: for what needs all of them,
+/// and for an act that has changed nothing.
 pub(crate) fn require_whole<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
     warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
-    if gathered.is_whole() { Ok(()) } else { Err(AlreadyReported.into()) }
+    if !gathered.missing.is_empty() {
+        return Err(AlreadyReported.into());
+    }
+    anyhow::ensure!(gathered.is_whole(), "not every publisher is known yet: try again");
+    Ok(())
 }
 
 /// Warns that the directory may be incomplete.

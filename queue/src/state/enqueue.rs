@@ -147,8 +147,8 @@ impl State {
     fn apply_batch(&mut self, batch: &EnqueueBatch, out: &mut Outcomes) -> Runs<EnqueueOutcome> {
         let mut destinations: Vec<Destination> =
             batch.paths.iter().map(|path| self.destination(path)).collect();
-        // Jobs that expire at once could be gone, or make others go, before those that wait for them
-        // are there.
+        // Jobs that expire at once could be gone, or make others go, before those that wait for
+        // them are there.
         let mut late = None;
         if batch.atomic {
             match self.judge_atomic(batch, &destinations) {

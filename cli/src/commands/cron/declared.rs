@@ -84,7 +84,8 @@ struct Entry {
     job: BTreeMap<String, toml::Value>,
 }
 
-/// The version and the schedules of a file: with `--prune` it may have none, once the last of a service is gone.
+/// The version and the schedules of a file: with `--prune` it may have none, once the last of a
+/// service is gone.
 pub(super) fn of_file(
     file: &FilePath,
     prunes: bool,

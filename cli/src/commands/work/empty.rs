@@ -98,9 +98,10 @@ pub(crate) async fn until(
 
 /// Whether no job is active, by the last two whole reads. A read asks queues and publishers one
 /// after another, so it may miss a job that became ready meanwhile, like the child of one that has
-/// ended. But then the sums differ.
+/// ended. But then these sums differ. (Those of delayed and prepared jobs may change all the time.)
 fn are_empty(last: Option<QueueTotals>, now: QueueTotals) -> bool {
-    now.active == 0 && last == Some(now)
+    let ended = |sums: QueueTotals| (sums.blocked, sums.died, sums.completed);
+    now.active == 0 && last.is_some_and(|last| ended(last) == ended(now))
 }
 
 /// Stats of the queues that match any pattern, each queue of a publisher once.

@@ -102,7 +102,8 @@ pub(crate) async fn run(arguments: Work, mut context: Context) -> anyhow::Result
     let shown = async {
         if arguments.until_empty {
             let (patterns, done) = (&arguments.patterns, |done| progress.at(done));
-            return empty::until(&queues, patterns, initial, done, || stats.is_quiet()).await;
+            let left = empty::until(&queues, patterns, initial, done, || stats.is_quiet()).await;
+            return left.inspect_err(|why| report!("{why:#}; waiting for the running commands"));
         }
         loop {
             progress.at(stats.now().completed);

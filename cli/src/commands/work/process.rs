@@ -186,8 +186,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Whether a process of the group runs. Those that have ended may stay until somebody asks for their
-/// exit codes, in a container maybe for ever.
+/// Whether a process of the group runs. Those that have ended may stay until somebody asks for
+/// their exit codes, in a container maybe for ever.
 fn group_runs(leader: Pid) -> bool {
     if test_kill_process_group(leader).is_err() {
         return false;

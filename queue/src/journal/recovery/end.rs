@@ -147,8 +147,12 @@ pub(super) fn reopen_last(
     // restored file has holes for which there is no room.
     let capacity = match file.allocate(length) {
         Ok(()) => length,
-        Err(error) if is_full(&error) => end,
-        Err(error) => return Err(JournalOpenError::io("making room in", &path, error)),
+        Err(error) => {
+            if !is_full(&error) {
+                tracing::warn!(file = ?path, %error, "the segment cannot be allocated again");
+            }
+            end
+        }
     };
     Ok(Segment { file, path, sequence, seed, capacity, at: end, written_to: end })
 }

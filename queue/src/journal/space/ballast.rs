@@ -76,7 +76,7 @@ impl Ballast {
             && let Err(error) = file.allocate(length)
         {
             if !is_full(&error) {
-                return Err(error);
+                tracing::warn!(file = ?path, %error, "the ballast cannot be allocated again");
             }
             file.truncate(0)?;
             length = 0;

@@ -33,7 +33,7 @@ pub struct AttemptEnd<'a> {
 /// A layer that calls a function at the end of each attempt: for metrics, with whichever library
 /// the program uses. A handler that does not return after its job was taken away is dropped, which
 /// is a [`JobFailure::Retry`] of the kind `Dropped`. Attempts that the end of the run drops have no
-/// end.
+/// end, unless their jobs were taken away before.
 ///
 /// The function runs in the handler's task: it must not block. Its own panic is logged, and changes
 /// no outcome.
