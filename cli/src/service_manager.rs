@@ -43,8 +43,8 @@ enum ReadyReport {
 
 static READY: parking_lot::Mutex<ReadyReport> = parking_lot::Mutex::new(ReadyReport::None);
 
-/// The service is ready. A service manager that does not read is told again until it does:
-/// otherwise it would end a service that works.
+/// The service is ready. That is reported again until the service manager reads it: otherwise it
+/// would end a service that works.
 pub(crate) fn ready(status: impl Into<String>) {
     let mut status = Some(status.into());
     let mut report = READY.lock();
@@ -60,7 +60,7 @@ pub(crate) fn ready(status: impl Into<String>) {
                 why.log();
                 break;
             }
-            tracing::debug!("the service manager is told again that the service is ready");
+            tracing::debug!("it is reported again that the service is ready");
             sleep(NOTIFY_TIMEOUT).await;
         }
     });

@@ -33,7 +33,7 @@ impl DevTls {
         let now = i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX);
         let of_authority = Pair::new(folder, AUTHORITY_FILES);
         if !of_authority.certificate.exists() {
-            // A key that a crash left without its certificate has signed nothing.
+            // A crash may leave the key without its certificate: nobody trusts what it signs.
             let _ = fs::remove_file(&of_authority.key);
             let made = make_authority("Longshore development", AUTHORITY_DAYS, now)?;
             of_authority.write(&made.certificate, &made.key)?;

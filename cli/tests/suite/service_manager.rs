@@ -98,7 +98,7 @@ fn a_manager_that_hung_for_a_while_learns_that_a_service_is_ready() {
     manager.manage(command.arg(folder.path().join("data")), WATCHDOG);
     command.env("LONGSHORE_LOG", "debug");
     let mut publisher = BackgroundCommand::start(command);
-    publisher.wait_for_stderr("the service manager is told again that the service is ready");
+    publisher.wait_for_stderr("it is reported again that the service is ready");
     manager.lines_until("READY=1");
 }
 

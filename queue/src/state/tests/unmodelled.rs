@@ -209,7 +209,7 @@ fn oldest_ready_job_shows_its_waiting_time() {
     assert_eq!(oldest(&scenario), Some(70));
 }
 
-/// Clients check them; one in another language may not. It is not told to send a smaller payload.
+/// Clients check them; one in another language may not. No smaller payload would help it.
 #[test]
 fn times_over_their_limits_are_bad_options() {
     let over = Some(WAIT_MS_MAX + 1);

@@ -111,7 +111,7 @@ pub(crate) struct ReconnectingSubscription {
     revision: u64,
     /// Why no publisher had a link, at the first moment when that was so for all that were found.
     all_lost: Option<String>,
-    /// A warning has told of publishers beyond the limit.
+    /// Publishers beyond the limit were logged.
     warned_of_limit: bool,
 }
 
