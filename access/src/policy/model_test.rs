@@ -181,15 +181,26 @@ fn no_name_is_a_right_to_the_servers() {
         let text = format!("[[allow]]\nwho = [\"*\"]\ndo = [\"*\"]\npaths = [{path:?}]\n");
         Policy::parse(&text).unwrap().rights(identity(name).as_ref())
     };
-    for (path, name) in
-        [("/${user}/**", "cn:sys"), ("/s${user}", "cn:ys"), ("/{jobs,${user}}/**", "cn:sys")]
-    {
+    for (path, name) in [
+        ("/${user}/**", "cn:sys"),
+        ("/s${user}", "cn:ys"),
+        ("/{jobs,${user}}/**", "cn:sys"),
+        ("/{shared/mail,${user}}/**", "cn:sys"),
+        ("{/shared/mail,/${user}}/**", "cn:sys"),
+        ("/**/${user}/**", "cn:sys"),
+        ("/**/${user}", "cn:sys"),
+    ] {
         let rights = rights(path, name);
         let on_servers = Action::ALL.iter().any(|action| rights.may_at_server(*action));
         assert!(!on_servers, "{path} for {name}");
     }
     assert!(rights("/${user}/**", "cn:system").may(Action::Work, &Path::new("/system/a").unwrap()));
     assert!(rights("/sys/**", "cn:sys").may_at_server(Action::Operate));
+    let of_servers = Path::new("/sys/metrics").unwrap();
+    assert!(!rights("/${user}/*", "cn:sys").may(Action::Read, &of_servers));
+    // A path that the policy gives to each name is its own.
+    let own = rights("/sys/metrics/${user}", "cn:sys");
+    assert!(own.may(Action::Read, &Path::new("/sys/metrics/sys").unwrap()));
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::identity::Identity;
 /// What stands for the name of the client's identity in a path.
 pub(super) const USER: &str = "${user}";
 
+/// A name that is no part of a server's path.
+const OTHER_USER: &str = "-";
+
 /// Whether a rule allows or denies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
@@ -75,13 +78,19 @@ fn per_user(text: &str, who: Option<&Identity>, effect: Effect) -> Option<Glob> 
     let is_plain = |name: &&str| !name.contains(['/', '*', '?', '{', '}', '[', ']', ',']);
     let name = who.map(|who| who.name.as_str()).filter(is_plain);
     let own = name.and_then(|name| Glob::new(&text.replace(USER, name)).ok());
-    // A client that is named `sys` gets no right at the servers from a rule for all users.
-    let begins_with_user = text.split('/').nth(1).is_some_and(|first| first.contains(USER));
-    let is_of_servers = |own: &Glob| {
-        Path::new(SERVER_PATH).is_ok_and(|server| own.could_match_at_or_below(&server))
-    };
     match effect {
-        Effect::Allow => own.filter(|own| !(begins_with_user && is_of_servers(own))),
+        Effect::Allow => own.filter(|own| !is_for_its_name_at_servers(own, text)),
         Effect::Deny => own.or_else(|| Glob::new(&text.replace(USER, "*")).ok()),
     }
+}
+
+/// True if a client has a right at the servers by this glob only because of its name, as one that
+/// is named `sys` by a rule for all users. What the glob matches below them for other names, too,
+/// may hide more that it matches for this one: that is for reading only.
+fn is_for_its_name_at_servers(own: &Glob, text: &str) -> bool {
+    let Ok(server) = Path::new(SERVER_PATH) else { return true };
+    let Ok(others) = Glob::new(&text.replace(USER, OTHER_USER)) else { return true };
+    let only_own = |at_servers: &dyn Fn(&Glob) -> bool| at_servers(own) && !at_servers(&others);
+    only_own(&|glob| glob.matches(&server))
+        || only_own(&|glob| glob.could_match_at_or_below(&server))
 }
