@@ -78,6 +78,7 @@ fn opens(disk: &SimulatedDisk) {
             durability: Durability::Fsync,
             accept_loss,
             new_publisher: JOURNAL,
+            new_journal: JOURNAL,
         };
         let mut replay = Replay::new();
         let opened =
@@ -184,6 +185,7 @@ mod tests {
             durability: Durability::Fsync,
             accept_loss: false,
             new_publisher: JOURNAL,
+            new_journal: JOURNAL,
         };
         fuzz_files::open(&Arc::new(disk), DIR.as_ref(), options, &mut replay).unwrap();
         assert_eq!(replay.state().applied(), one_of_each().len() as u64, "all were read");

@@ -55,6 +55,7 @@ fn put(disk: &SimulatedDisk, dir: &Path, below: &str, name: &str, bytes: &[u8]) 
         durability: longshore_protocol::Durability::Fsync,
         accept_loss: false,
         new_publisher: JOURNAL,
+        new_journal: JOURNAL,
     };
     let made = Parts::open(Arc::new(disk.clone()), dir, options, &mut IgnoreReplay).map(drop);
     let file = dir.join(below).join(name);

@@ -1,15 +1,16 @@
 //! Work beside the commits, so that no commit waits for it: creating the next segment, syncing the
 //! commit watermark, measuring the disk.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::files::JournalFile;
 use crate::Poisoned;
-use crate::journal::files::directory::{Directory, Segment};
+use crate::journal::files::directory::{Directory, Segment, poisoned};
+use crate::journal::files::{JournalFile, is_out_of_files};
 use crate::journal::space::ballast::is_full;
 use crate::journal::wal::commit_watermark::CommitWatermark;
 use crate::journal::wal::pending_watermark::PendingWatermark;
@@ -33,7 +34,8 @@ pub(crate) struct Housekeeper {
     wake: Condvar,
     /// The next segment exists, or creating it has failed.
     ready: Condvar,
-    /// Locked while the watermark is synced, so that no thread considers it synced too early.
+    /// Locked while the watermark is synced, so that no thread considers it synced too early, and
+    /// while a file is synced that the watermark's sync may sync as well.
     syncing: Mutex<()>,
 }
 
@@ -41,9 +43,9 @@ struct Tasks {
     next: Option<Segment>,
     /// Since when commits are ahead of the synced watermark.
     watermark_behind: Option<Instant>,
-    /// When creating the next segment is retried: not even the ballast had room for it. Until then
-    /// the rest of the active segment is used.
-    full_until: Option<Instant>,
+    /// When creating the next segment is retried: not even the ballast had room for it, or too many
+    /// files are open. Until then the rest of the active segment is used.
+    retry_at: Option<Instant>,
     measure_at: Instant,
     pending: PendingWatermark,
     closing: bool,
@@ -71,7 +73,7 @@ impl Housekeeper {
             tasks: Mutex::new(Tasks {
                 next: None,
                 watermark_behind: None,
-                full_until: None,
+                retry_at: None,
                 measure_at: Instant::now() + MEASURE_EVERY,
                 pending,
                 closing: false,
@@ -90,7 +92,7 @@ impl Housekeeper {
                 Task::Segment => self.make_segment(),
                 Task::CommitWatermark => self.sync_pending(),
                 Task::Measure => {
-                    self.directory.ballast.measure();
+                    self.directory.ballast.measure_and_grow();
                     self.progress.check()
                 }
                 Task::Close => {
@@ -123,7 +125,7 @@ impl Housekeeper {
             }
             let now = Instant::now();
             let needs_next = tasks.next.is_none();
-            if needs_next && tasks.full_until.is_none_or(|until| until <= now) {
+            if needs_next && tasks.retry_at.is_none_or(|until| until <= now) {
                 return Task::Segment;
             }
             let watermark_at = tasks.watermark_behind.map(|since| since + WATERMARK_DELAY);
@@ -135,7 +137,7 @@ impl Housekeeper {
                 tasks.measure_at = now + MEASURE_EVERY;
                 return Task::Measure;
             }
-            let next_segment_at = tasks.full_until.filter(|_| needs_next);
+            let next_segment_at = tasks.retry_at.filter(|_| needs_next);
             let others = watermark_at.into_iter().chain(next_segment_at);
             let next = others.fold(tasks.measure_at, Instant::min);
             self.wake.wait_until(&mut tasks, next);
@@ -146,10 +148,10 @@ impl Housekeeper {
         let made = self.directory.create_segment(0);
         let mut tasks = self.tasks.lock();
         match made {
-            Ok(segment) => (tasks.next, tasks.full_until) = (Some(segment), None),
+            Ok(segment) => (tasks.next, tasks.retry_at) = (Some(segment), None),
             // The active segment still has room, and the disk may have some before it is full.
-            Err(why) if is_full(&why.error) => {
-                tasks.full_until = Some(Instant::now() + MEASURE_EVERY);
+            Err(why) if is_full(&why.error) || is_out_of_files(&why.error) => {
+                tasks.retry_at = Some(Instant::now() + MEASURE_EVERY);
             }
             Err(why) => return Err(why),
         }
@@ -168,11 +170,19 @@ impl Housekeeper {
     }
 
     fn sync_pending(&self) -> Result<(), Poisoned> {
+        self.sync_alone(|| {
+            let pending = self.tasks.lock().pending.take();
+            pending.sync(&self.directory, &self.watermark)
+        })
+    }
+
+    /// Calls `sync` while no other thread syncs, unless a sync has failed.
+    fn sync_alone(&self, sync: impl FnOnce() -> Result<(), Poisoned>) -> Result<(), Poisoned> {
         let _syncing = self.syncing.lock();
-        let pending = self.tasks.lock().pending.take();
         self.progress.check()?;
-        // Before another syncs what comes after: it would not know of this.
-        let synced = pending.sync(&self.directory, &self.watermark);
+        // Before another thread syncs the same file, or what comes after: the system reports a
+        // failure once, and the next sync succeeds.
+        let synced = sync();
         synced.inspect_err(|why| self.progress.poison(why.clone()))
     }
 }
@@ -191,7 +201,7 @@ impl BackgroundWork for Arc<Housekeeper> {
                 self.wake.notify_all();
                 return Ok(segment);
             }
-            if tasks.failed || tasks.full_until.is_some() {
+            if tasks.failed || tasks.retry_at.is_some() {
                 drop(tasks);
                 return match self.progress.check() {
                     Err(why) => Err(why),
@@ -200,6 +210,10 @@ impl BackgroundWork for Arc<Housekeeper> {
             }
             self.ready.wait(&mut tasks);
         }
+    }
+
+    fn sync(&mut self, file: &Arc<dyn JournalFile>, path: &Path) -> Result<(), Poisoned> {
+        self.sync_alone(|| file.sync_data().map_err(|error| poisoned("syncing", path, error)))
     }
 
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool) {
@@ -214,14 +228,12 @@ impl BackgroundWork for Arc<Housekeeper> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use longshore_protocol::PublisherId;
 
     use super::*;
     use crate::journal::SEGMENT_BYTES_MIN;
     use crate::journal::files::directory::SEGMENTS_DIR;
-    use crate::journal::simulated_disk::{Call, Fault, SimulatedDisk};
+    use crate::journal::simulated_disk::{Call, Failure, Fault, SimulatedDisk};
 
     const PUBLISHER: PublisherId = PublisherId([9; 16]);
 
@@ -267,5 +279,31 @@ mod tests {
         assert!(housekeeper.sync_pending().is_err());
         assert!(housekeeper.sync_pending().is_err(), "nothing is pending, but something was lost");
         assert_eq!(CommitWatermark::read(&*slots, PUBLISHER).unwrap().index, None);
+    }
+
+    #[test]
+    fn no_watermark_covers_what_a_failed_sync_of_the_writer_lost() {
+        let disk = SimulatedDisk::default();
+        let (mut housekeeper, slots, first) = housekeeper(&disk);
+        housekeeper.progress.advance(1);
+        housekeeper.committed(1, &first, false);
+        disk.fail(Fault::nth_of(Call::Sync, 1));
+        assert!(housekeeper.sync(&first, Path::new("/data/segments/first")).is_err());
+        // The writer's thread has not poisoned the journal yet, and the file's next sync succeeds.
+        assert!(housekeeper.sync_pending().is_err());
+        assert_eq!(CommitWatermark::read(&*slots, PUBLISHER).unwrap().index, None);
+    }
+
+    #[test]
+    fn segment_is_retried_when_too_many_files_are_open() {
+        let disk = SimulatedDisk::default();
+        let (mut housekeeper, ..) = housekeeper(&disk);
+        disk.fail(Fault::nth_of(Call::Create, 1).with(Failure::TooManyFiles));
+        housekeeper.make_segment().unwrap();
+        assert!(housekeeper.tasks.lock().retry_at.is_some(), "it is tried again later");
+        // The active segment is full before that.
+        housekeeper.segment(0).unwrap();
+        disk.fail(Fault::nth_of(Call::Create, 1));
+        assert!(housekeeper.make_segment().is_err(), "a device error lasts");
     }
 }

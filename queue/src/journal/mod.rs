@@ -77,8 +77,12 @@ pub struct JournalOptions {
     /// Open the journal even if acknowledged commands are damaged. The damaged command and all
     /// after it are moved to `lost/`.
     pub accept_loss: bool,
-    /// The id for a new directory; random.
+    /// The publisher's id for a new directory; random.
     pub new_publisher: PublisherId,
+    /// The journal's id for a new directory; random, independent of the publisher's. Checksums
+    /// begin with it, so producers do not learn it: one that knew it could enqueue a payload that
+    /// recovery takes for a later commit.
+    pub new_journal: PublisherId,
 }
 
 /// A command that replay reads at start.
@@ -115,7 +119,8 @@ pub struct Recovered {
     pub dropped: Option<Dropped>,
     /// The files whose payloads are lost, if that loss was accepted.
     pub lost_payloads: Option<LostPayloads>,
-    /// How often loss was accepted here, or the directory copied. Each time, starts may be lost.
+    /// How often loss was accepted here, and 16 for each copy that led here. Each time, starts may
+    /// be lost.
     pub losses: u64,
 }
 

@@ -5,8 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use longshore_protocol::PublisherId;
-
 use super::files::{self, Files, LockError};
 use super::{JournalOpenError, JournalOptions, Recovered, recovery};
 use crate::journal::compaction::compactor::{Compactor, CycleMetrics, Fallback, SizedFile};
@@ -56,7 +54,9 @@ impl Parts {
         for dir in [&segments_dir, &dir.join(SNAPSHOTS_DIR)] {
             files.create_dir(dir).map_err(|error| JournalOpenError::io("making", dir, error))?;
         }
-        let identity = identify(&*files, dir, &segments_dir, options.new_publisher)?;
+        let new =
+            Identity { journal: options.new_journal, publisher: options.new_publisher, losses: 0 };
+        let identity = identify(&*files, dir, &segments_dir, new)?;
         let directory = Arc::new(Directory::new(
             Arc::clone(&files),
             dir.to_owned(),
@@ -86,7 +86,7 @@ impl Parts {
             cut: found.cut,
             dropped: found.dropped,
             lost_payloads: found.lost_payloads,
-            losses: identify(&*files, dir, &segments_dir, options.new_publisher)?.losses,
+            losses: identify(&*files, dir, &segments_dir, new)?.losses,
         };
         let records = Arc::new(JournalRecords::new(Arc::clone(&directory), found.locations));
         let progress = Arc::new(CommitProgress::new(found.last_index));
@@ -115,10 +115,19 @@ impl Parts {
         let newest_bytes = self.recovered.snapshot.map_or(0, |snapshot| snapshot.bytes);
         directory.ballast.note_snapshots(newest_bytes, 0);
         directory.open_ballast()?;
+        let (mut fallback, mut obsolete) =
+            (self.fallback.take(), std::mem::take(&mut self.obsolete));
+        // Without room for 1 MiB of ballast, the record of this start may find none either.
+        if directory.ballast.bytes() == 0
+            && let Some(fallback) = fallback.take()
+        {
+            tracing::warn!("the disk is full: the snapshot before the newest is not kept");
+            obsolete.extend(recovery::remove_fallback(directory, fallback)?);
+            directory.resize_ballast()?;
+        }
         let cycles = Arc::new(CycleMetrics::default());
         cycles.newest_bytes.store(newest_bytes, Ordering::Relaxed);
         let (directory, records) = (Arc::clone(directory), Arc::clone(&self.records));
-        let (fallback, obsolete) = (self.fallback.take(), std::mem::take(&mut self.obsolete));
         let metrics = Arc::clone(&cycles);
         let compactor = Compactor::new(directory, records, metrics, newest, fallback, obsolete);
         Ok((compactor, cycles))
@@ -183,7 +192,7 @@ fn identify(
     files: &dyn Files,
     dir: &Path,
     segments_dir: &Path,
-    new: PublisherId,
+    new: Identity,
 ) -> Result<Identity, JournalOpenError> {
     let known = identity::read(files, dir).map_err(|error| match error {
         IdentityError::Io(file, error) => JournalOpenError::io("reading", &file, error),
@@ -215,12 +224,11 @@ fn identify(
     let path = dir.join(WATERMARK_FILE);
     let io = |error| JournalOpenError::io("making", &path, error);
     let file = files.create(&path).map_err(io)?;
-    let nothing = CommitWatermark::read(&*file, new).map_err(io)?;
-    CommitWatermark::new(file, path.clone(), new, nothing).reset(0).map_err(io)?;
+    let nothing = CommitWatermark::read(&*file, new.journal).map_err(io)?;
+    CommitWatermark::new(file, path.clone(), new.journal, nothing).reset(0).map_err(io)?;
     files.sync_dir(dir).map_err(io)?;
-    let identity = Identity { journal: new, publisher: new, losses: 0 };
-    identity::write(files, dir, identity).map_err(unidentified)?;
-    Ok(identity)
+    identity::write(files, dir, new).map_err(unidentified)?;
+    Ok(new)
 }
 
 /// Counts a loss that may include starts, so that no epoch is used again. Call it before anything
@@ -230,7 +238,7 @@ pub(super) fn count_loss(directory: &Directory) -> Result<(), JournalOpenError> 
     let known = identity::read(files, dir).map_err(unidentified)?;
     let known = known
         .ok_or_else(|| JournalOpenError::NoIdentity { file: dir.join(identity::IDENTITY_FILE) })?;
-    match known.after_a_loss() {
+    match known.after_losses(1) {
         Some(identity) => identity::write(files, dir, identity).map_err(unidentified),
         None => Err(JournalOpenError::TooManyLosses { file: dir.join(identity::IDENTITY_FILE) }),
     }

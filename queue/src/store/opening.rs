@@ -30,6 +30,7 @@ impl Store<Journal> {
             durability: options.durability,
             accept_loss: options.accept_loss,
             new_publisher: PublisherId(rand::random()),
+            new_journal: PublisherId(rand::random()),
         };
         let mut replay = Replay::new();
         let (journal, recovered) = Journal::open(dir, journal_options, &mut replay)?;

@@ -17,11 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-
 use crate::journal::compaction::plan::{CompactionPlan, DiskBudget, LiveUsage};
 use crate::journal::compaction::rewrite::{self, RewriteError};
 use crate::journal::files::directory::{Directory, poisoned};
+use crate::journal::files::is_out_of_files;
 use crate::journal::files::pin::{PIN_FILE, Pin};
 use crate::journal::snapshots::{self, Resume, SnapshotFileError, WriteError};
 use crate::journal::space::ballast::is_full;
@@ -30,7 +29,7 @@ use crate::journal::space::removal;
 use crate::journal::wal::format::SEGMENT_HEADER_BYTES;
 use crate::journal::wal::locations::{Bounds, Locations, Run, RunRecords};
 use crate::journal::wal::records::JournalRecords;
-use crate::log::Snapshot;
+use crate::log::{LogReadError, Snapshot};
 use crate::{Poisoned, RecordRef};
 
 /// How long a running copy may block removal on a disk so short of room that new jobs are refused.
@@ -278,8 +277,8 @@ impl Compactor {
             parts.sort_unstable();
             let group = group.iter().map(|&position| live.segments()[position].sequence);
             match self.rewrite_segments(group, parts, &files, context) {
-                // The disk filled up meanwhile. The snapshot has its own reserved room; once it is
-                // written, the segments copied so far can be removed.
+                // The disk filled up meanwhile, or a file cannot be opened. The snapshot has its
+                // own reserved room; once it is written, the segments copied so far can be removed.
                 Err(error @ CycleError::NotNow { .. }) => {
                     tracing::warn!(%error, "what could not be compacted stays where it is");
                     break;
@@ -313,6 +312,13 @@ impl Compactor {
                 self.records.replace(compacted.runs);
                 self.drop_references(segments, files);
                 Ok(())
+            }
+            // The process lacks a descriptor or memory, which says nothing about the segment.
+            Err(RewriteError::Read { why: LogReadError::Io { file, error }, .. })
+                if is_out_of_files(&error) || error.kind() == io::ErrorKind::OutOfMemory =>
+            {
+                let error = io::Error::new(error.kind(), error);
+                Err(CycleError::NotNow { what: "reading", file, error })
             }
             // The segments stay; the next cycle compacts the others.
             Err(RewriteError::Read { index, why }) => {
@@ -482,13 +488,6 @@ impl From<WriteError> for CycleError {
             }
         }
     }
-}
-
-/// The process or the system has reached its limit of open files.
-fn is_out_of_files(error: &io::Error) -> bool {
-    [Errno::MFILE, Errno::NFILE]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 impl CycleError {

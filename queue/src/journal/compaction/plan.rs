@@ -171,8 +171,12 @@ impl CompactionPlan {
         let (mut room, mut copy_left) = (0, budget.copy_bytes);
         for &&(position, segment) in &victims {
             let compacted = segment.compacted_bytes();
-            if bytes <= most || segment.live_parts > parts_left || compacted > copy_left {
+            if bytes <= most {
                 break;
+            }
+            // A smaller one may fit.
+            if segment.live_parts > parts_left || compacted > copy_left {
+                continue;
             }
             copy_left -= compacted;
             parts_left -= segment.live_parts;
@@ -394,6 +398,15 @@ mod tests {
         let short = DiskBudget { short: true, copy_bytes: 11 * MIB / 10, ..budget(600, 15) };
         assert_eq!(CompactionPlan::of(&live, short).groups, [vec![0, 1]]);
         assert!(CompactionPlan::of(&live, DiskBudget { copy_bytes: 0, ..short }).groups.is_empty());
+    }
+
+    #[test]
+    fn victim_that_does_not_fit_leaves_the_copy_budget_to_smaller_ones() {
+        let mut live = live(&[3 * 1024, 300, 300, 300]);
+        // One long record has a segment of its own, with the smallest live share.
+        live.segments[0].bytes = 16 * MIB;
+        let short = DiskBudget { short: true, copy_bytes: 2 * MIB, ..budget(400, 99) };
+        assert_eq!(CompactionPlan::of(&live, short).groups, [vec![1, 2, 3]]);
     }
 
     #[test]

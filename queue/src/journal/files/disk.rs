@@ -114,6 +114,13 @@ pub(crate) fn is_unreadable(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
+/// Whether the process or the system has reached its limit of open files.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// Payloads and results are for the publisher's user alone, whatever the umask.
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

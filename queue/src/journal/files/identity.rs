@@ -4,7 +4,7 @@
 //! longshore journal 5
 //! journal ID          the id in its files' headers and checksums
 //! publisher ID        its publisher's id; a copy has another one
-//! losses N            how often loss was accepted, or the directory copied; no line for 0
+//! losses N            how often loss was accepted, and 16 for each copy; no line for 0
 //! crc32c XXXXXXXX     of the lines before
 //! ```
 //! The first line and the last are the same in every format.
@@ -36,9 +36,9 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// With one more loss; none if no epochs are left for it.
-    pub(crate) fn after_a_loss(self) -> Option<Identity> {
-        let losses = self.losses + 1;
+    /// With more losses; none if no epochs are left for them.
+    pub(crate) fn after_losses(self, more: u64) -> Option<Identity> {
+        let losses = self.losses + more;
         (losses <= LOSSES_MAX).then_some(Identity { losses, ..self })
     }
 }
@@ -156,8 +156,8 @@ mod tests {
         let (journal, publisher) = (PublisherId([1; 16]), PublisherId([2; 16]));
         let last = Identity { journal, publisher, losses: LOSSES_MAX };
         let before = Identity { losses: LOSSES_MAX - 1, ..last };
-        assert_eq!(before.after_a_loss(), Some(last));
-        assert_eq!(last.after_a_loss(), None);
+        assert_eq!(before.after_losses(1), Some(last));
+        assert_eq!(last.after_losses(1), None);
         assert_eq!(parse(&text(Identity { losses: LOSSES_MAX + 1, ..last })), None);
     }
 

@@ -37,6 +37,10 @@ const SYNC_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes copied between two checks of the source disk's free space.
 const ROOM_EVERY: u64 = 16 * 1024 * 1024;
 
+/// How many losses a copy counts, so that it uses no epoch of the original: until more are accepted
+/// there after the copy.
+const LOSSES_OF_A_COPY: u64 = 16;
+
 /// A finished copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copied {
@@ -54,6 +58,8 @@ pub struct Copied {
     pub bytes: u64,
     /// Damage in the source, which is copied unchanged.
     pub findings: Vec<Finding>,
+    /// How much more there is that is not listed.
+    pub more_findings: u64,
 }
 
 /// Copies the journal in `dir`, which may be in use, into `dest`, which must be missing or empty.
@@ -78,9 +84,8 @@ pub(crate) fn copy_on(
 ) -> Result<Copied, InspectError> {
     let source = JournalSource::open(files, dir)?;
     source.check_room()?;
-    // The copy never uses an epoch of the original.
     let identity = Identity { publisher, ..source.identity }
-        .after_a_loss()
+        .after_losses(LOSSES_OF_A_COPY)
         .ok_or_else(|| InspectError::TooManyLosses { file: dir.join(IDENTITY_FILE) })?;
     let target = CopyTarget::make(files, dest, source.journal())?;
     let pin = pin(&**files, dir)?;
@@ -132,6 +137,7 @@ fn copy_pinned(
         files,
         bytes,
         findings: findings.listed,
+        more_findings: findings.more,
     })
 }
 

@@ -171,9 +171,10 @@ impl Dump {
         (sequence, is_compacted, is_part): (u64, bool, bool),
         options: DumpOptions,
     ) -> Result<Dump, InspectError> {
-        // The identity file is in the parent of the file's directory.
-        let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(""));
-        let dir = if dir.as_os_str().is_empty() { Path::new("..") } else { dir };
+        // The identity file is in the parent of the file's directory, of which a relative path may
+        // have no name.
+        let whole = std::path::absolute(path).map_err(InspectError::io("finding", path))?;
+        let dir = whole.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let known = identity_of(&**files, dir);
         let expected = known.as_ref().ok().and_then(|known| known.map(|known| known.journal));
         let mut segment = SegmentFile::read(

@@ -67,10 +67,10 @@ pub enum InspectError {
         /// Bytes that are free.
         free: u64,
     },
-    /// A copy has one loss more than its original.
+    /// A copy has 16 losses more than its original.
     #[error(
-        "{file:?} counts {LOSSES_MAX} losses, and no epochs are left for a copy: work off its \
-         jobs, then start with a new directory"
+        "{file:?} counts almost {LOSSES_MAX} losses, and no epochs are left for a copy: work off \
+         its jobs, then start with a new directory"
     )]
     TooManyLosses {
         /// The file with the count.

@@ -109,14 +109,15 @@ pub(super) fn rewrite_unsynced(
 ) -> Result<(), JournalOpenError> {
     for (segment, span) in segments.iter().zip(spans) {
         let first = span.first.max(known + 1);
-        if first >= span.first + span.records {
-            continue;
-        }
-        let Some(from) = locations.locate(first, 0) else { continue };
+        let has_unsynced = first < span.first + span.records;
+        let from = match segment.header.first_index == first {
+            // The header may be as recent as the first record, and may be there without it.
+            true => Some(0),
+            false => locations.locate(first, 0).filter(|_| has_unsynced).map(|from| from.offset),
+        };
+        let Some(mut at) = from else { continue };
         let io = |error| JournalOpenError::io("writing the end again of", &segment.path, error);
         let file = segment.open(directory)?;
-        // The header may be as recent as the first record.
-        let mut at = if segment.header.first_index == first { 0 } else { from.offset };
         // These records were read a moment ago: if the disk cannot read them now, the start fails,
         // and writes nothing over them.
         let mut chunk = vec![0; CHUNK_BYTES];

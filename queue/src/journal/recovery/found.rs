@@ -174,7 +174,10 @@ fn read_file(
 
 impl FoundFiles {
     fn sort(&mut self) {
-        self.segments.sort_unstable_by_key(|segment| segment.header.first_index);
+        // A segment that got no record before a power cut begins with the same command as the one
+        // that was written instead.
+        self.segments
+            .sort_unstable_by_key(|found| (found.header.first_index, found.header.sequence));
         self.unused.sort_unstable_by_key(|segment| segment.sequence);
         self.compacted.sort_unstable_by_key(|file| file.header.sequence);
     }
@@ -294,5 +297,36 @@ impl FoundFiles {
         };
         let path = directory.path_of(run.sequence, run.is_compacted());
         known.push(FoundSegment { header, has_damaged_header: true, path, length });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::PublisherId;
+
+    use super::*;
+
+    #[test]
+    fn segments_with_one_first_index_are_sorted_by_sequence() {
+        let segment = |sequence| FoundSegment {
+            header: SegmentHeader::log(PublisherId([9; 16]), sequence, 101),
+            has_damaged_header: false,
+            path: PathBuf::new(),
+            length: SEGMENT_HEADER_BYTES as u64,
+        };
+        // As the directory may list them.
+        for order in [[2, 3], [3, 2]] {
+            let mut found = FoundFiles {
+                segments: order.map(segment).into(),
+                unused: Vec::new(),
+                compacted: Vec::new(),
+                damaged_compacted: Vec::new(),
+                snapshots: Vec::new(),
+                unfinished: Vec::new(),
+            };
+            found.sort();
+            let sorted = found.segments.iter().map(|segment| segment.header.sequence);
+            assert_eq!(sorted.collect::<Vec<u64>>(), [2, 3]);
+        }
     }
 }

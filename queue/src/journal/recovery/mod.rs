@@ -258,6 +258,24 @@ fn replay_and_repair(
     Ok(recovery)
 }
 
+/// Removes the fallback and its files. Returns those that a copy may be reading.
+pub(crate) fn remove_fallback(
+    directory: &Directory,
+    fallback: Fallback,
+) -> Result<Vec<SizedFile>, JournalOpenError> {
+    let bytes = |files: &[SizedFile]| files.iter().map(|file| file.bytes).sum::<u64>();
+    let all = bytes(&fallback.files);
+    let snapshot = Some(fallback.snapshot).filter(|&index| index > 0);
+    let removals = Removals {
+        never_counted: Vec::new(),
+        snapshots: snapshot.into_iter().map(|index| directory.snapshot_path(index)).collect(),
+        dead: fallback.files,
+    };
+    let left = removals.remove(directory)?;
+    directory.bytes.fetch_sub(all - bytes(&left), Ordering::Relaxed);
+    Ok(left)
+}
+
 /// Files that nothing needs.
 struct Removals {
     /// Files that were never finished, or never had valid records.

@@ -150,6 +150,14 @@ impl Contents {
         &self.files[number].now
     }
 
+    /// Makes programs read what the disk has of the page at that byte, which must be clean.
+    pub(super) fn evict_page(&mut self, path: &Path, at: u64) {
+        let file = &mut self.files[self.names[path]];
+        let (begins, mut page) = (at - at % PAGE_BYTES, [0; PAGE_BYTES as usize]);
+        let n = file.lasting.read(begins, &mut page);
+        file.now.write(begins, &page[..n]);
+    }
+
     /// Makes the page at that byte unreadable.
     pub(super) fn break_page(&mut self, path: &Path, at: u64) {
         self.files[self.names[path]].unreadable.insert(at / PAGE_BYTES);

@@ -43,6 +43,8 @@ struct DiskState {
     /// A checksum of every changing call so far: equal for equal runs.
     trace: u32,
     capacity: Option<u64>,
+    /// Whether it reports more free space than there is.
+    hides_capacity: bool,
     short_reads: bool,
     blocked: BlockedSyncs,
     /// The number of blocked syncs.
@@ -80,6 +82,7 @@ impl SimulatedDisk {
             changes: 0,
             trace: 0,
             capacity: None,
+            hides_capacity: false,
             short_reads: false,
             blocked: BlockedSyncs::None,
             waiting: 0,
@@ -126,6 +129,11 @@ impl SimulatedDisk {
         self.lock().capacity = bytes;
     }
 
+    /// Reports plenty of free space from now on, as a disk does under a user's quota.
+    pub(crate) fn hide_capacity(&self) {
+        self.lock().hides_capacity = true;
+    }
+
     /// Sets the free space, as if other programs had used or freed the rest.
     pub(crate) fn leave_free(&self, bytes: u64) {
         let mut disk = self.lock();
@@ -169,6 +177,11 @@ impl SimulatedDisk {
         self.lock().contents.flip(path, bit);
     }
 
+    /// Drops the page of a file at that byte from the page cache: programs read what the disk has.
+    pub(crate) fn evict_page(&self, path: &Path, at: u64) {
+        self.lock().contents.evict_page(path, at);
+    }
+
     /// Makes the page of a file at that byte unreadable, until it is written whole.
     pub(crate) fn break_page(&self, path: &Path, at: u64) {
         self.lock().contents.break_page(path, at);
@@ -203,6 +216,7 @@ impl SimulatedDisk {
         let after = SimulatedDisk::with(contents, random);
         let (before, mut disk) = (self.lock(), after.lock());
         (disk.capacity, disk.short_reads) = (before.capacity, before.short_reads);
+        disk.hides_capacity = before.hides_capacity;
         disk.trace = before.trace;
         drop((before, disk));
         after
@@ -366,7 +380,7 @@ impl Files for SimulatedDisk {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         let mut disk = SimulatedDisk::lock(self);
         disk.call(Call::Measure, dir)?;
-        Ok(disk.free())
+        Ok(if disk.hides_capacity { u64::MAX / 2 } else { disk.free() })
     }
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Send + Sync>, LockError> {

@@ -152,9 +152,13 @@ struct FullDiskScenario {
 impl FullDiskScenario {
     fn start(mut random: StdRng) -> FullDiskScenario {
         let config = ScenarioConfig::of(&mut random);
+        FullDiskScenario::with(random, config, SEGMENT_BYTES_MIN)
+    }
+
+    fn with(random: StdRng, config: ScenarioConfig, segment_bytes: u64) -> FullDiskScenario {
         let disk = SimulatedDisk::default();
         disk.set_capacity(Some(config.disk_bytes));
-        let options = JournalOptions { segment_bytes: SEGMENT_BYTES_MIN, ..options() };
+        let options = JournalOptions { segment_bytes, ..options() };
         let mut replay = Replay::new();
         let (log, background, recovered) =
             SteppedLog::open(&disk, options, &mut replay, Default::default()).expect("room");
@@ -289,7 +293,7 @@ impl FullDiskScenario {
         self.now.wall_ms += STEP_MS;
         if self.now.mono_ms >= self.measure_at {
             self.measure_at = self.now.mono_ms + 1_000;
-            self.background.ballast().measure();
+            self.background.ballast().measure_and_grow();
         }
         if self.now.mono_ms >= self.cycle_at {
             self.cycle_at = self.now.mono_ms + self.config.cycle_steps * STEP_MS;
@@ -496,4 +500,32 @@ fn waiting_jobs_complete_on_a_disk_that_stays_full() {
     }
     assert!(short > 0, "no disk was full when the worker connected");
     assert!(limited > 0, "deliveries were never limited");
+}
+
+#[test]
+fn waiting_jobs_complete_within_a_quota_that_the_disk_does_not_report() {
+    let config = ScenarioConfig {
+        disk_bytes: 64 * MIB,
+        payload_bytes: 1_500,
+        batch_jobs: 100,
+        credits: 64,
+        ended_at_a_time: 64,
+        settle_batch: 10,
+        visitors: 1,
+        cycle_steps: 20,
+        steps_per_chunk: 1,
+        steps_after_refusal: 100,
+        retains_jobs: false,
+        result_bytes: 100,
+        failures: 0,
+        checkpoints: 0,
+        named_jobs: 0,
+        stale: 0,
+        copies: 0,
+    };
+    let mut scenario = FullDiskScenario::with(StdRng::seed_from_u64(0), config, 4 * MIB);
+    scenario.disk.hide_capacity();
+    scenario.fill();
+    assert!(scenario.accepted > 10_000, "{}", scenario.status());
+    scenario.work_off();
 }

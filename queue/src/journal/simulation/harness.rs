@@ -323,7 +323,7 @@ impl SimulationHarness {
             return;
         }
         self.measure_at = self.now.mono_ms + 1_000;
-        run.background.ballast().measure();
+        run.background.ballast().measure_and_grow();
         if run.store.space().level.is_short() {
             run.background.request_snapshot();
         }

@@ -50,6 +50,7 @@ fn options() -> JournalOptions {
         durability: Durability::Fsync,
         accept_loss: false,
         new_publisher: PublisherId([9; 16]),
+        new_journal: PublisherId([8; 16]),
     }
 }
 

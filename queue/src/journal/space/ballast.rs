@@ -2,8 +2,8 @@
 //! when a write needs the space.
 //!
 //! Other programs use the disk too, so counting bytes is not enough: only allocated space is
-//! certain. Its target length is [`Budget::ballast`]; it is resized at the start and after each
-//! cycle, as far as the disk has room.
+//! certain. Its target length is [`Budget::ballast`], and what the next snapshot adds. It is
+//! resized at the start and after each cycle, as far as the disk has room; in between it grows.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,8 +29,11 @@ pub(crate) struct Ballast {
     file: Mutex<Option<Arc<dyn JournalFile>>>,
     /// Its length.
     bytes: AtomicU64,
-    /// Free bytes of the disk at the last measurement.
+    /// Free bytes of the disk at the last measurement; 0 while it refuses them.
     free: AtomicU64,
+    /// The disk has refused bytes that it reports as free, as with a user's quota. Nothing is free
+    /// then until it allocates a segment's length again.
+    refuses: AtomicBool,
     /// Bytes that can still be written into existing segments.
     in_segments: AtomicU64,
     leases: AtomicU64,
@@ -53,6 +56,7 @@ impl Ballast {
             file: Mutex::new(None),
             bytes: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX / 4),
+            refuses: AtomicBool::new(false),
             in_segments: AtomicU64::new(0),
             leases: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
@@ -102,7 +106,7 @@ impl Ballast {
         self.in_snapshot.store(0, Ordering::Relaxed);
         let file = self.file.lock();
         let Some(file) = &*file else { return Ok(()) };
-        let target = self.budget(0).ballast();
+        let target = self.target();
         let mut at = self.bytes.load(Ordering::Relaxed);
         if target < at {
             file.truncate(target)?;
@@ -114,8 +118,11 @@ impl Ballast {
             let next = (at + step).min(target);
             match file.allocate(next) {
                 Ok(()) => at = next,
-                // It may have allocated a part.
-                Err(error) if is_full(&error) => file.truncate(at)?,
+                Err(error) if is_full(&error) => {
+                    self.note_refusal(next - at);
+                    // It may have allocated a part.
+                    file.truncate(at)?;
+                }
                 Err(error) => return Err(error),
             }
             if at < next && step <= SEGMENT_BYTES_MIN {
@@ -128,10 +135,56 @@ impl Ballast {
         Ok(())
     }
 
+    /// The length that the file should have.
+    fn target(&self) -> u64 {
+        let budget = self.budget(0);
+        let growth = budget.growth_bytes.div_ceil(SEGMENT_BYTES_MIN);
+        budget.ballast().saturating_add(growth.saturating_mul(SEGMENT_BYTES_MIN))
+    }
+
+    /// Measures the disk, once a second. The file grows to its target by a segment at a time, as a
+    /// quota that the disk does not report may leave no room for that later. While the disk refuses
+    /// what it reports, allocating one segment more checks whether it still does.
+    pub(crate) fn measure_and_grow(&self) {
+        self.measure();
+        let file = self.file.lock();
+        let Some(file) = &*file else { return };
+        let (mut at, target) = (self.bytes(), self.target());
+        let refuses = self.refuses.load(Ordering::Relaxed);
+        let grows = at < target;
+        let next =
+            if grows { target.min(at + self.segment_bytes) } else { at + self.segment_bytes };
+        let is_reported = next - at <= self.free.load(Ordering::Relaxed);
+        let tries = refuses || grows && is_reported;
+        if !tries {
+            return;
+        }
+        match file.allocate(next) {
+            Ok(()) if grows => at = next,
+            Ok(()) => self.refuses.store(false, Ordering::Relaxed),
+            Err(error) if is_full(&error) => self.note_refusal(next - at),
+            // The next cycle reports it.
+            Err(_) => {}
+        }
+        // A failed allocation may have allocated a part. A file that stays longer does no harm.
+        let _ = file.truncate(at);
+        self.bytes.store(at, Ordering::Relaxed);
+        self.measure();
+    }
+
     /// Measures the free space. If that fails, keeps using the last known value.
     pub(crate) fn measure(&self) {
         if let Ok(free) = self.files.free_bytes(&self.dir) {
+            let free = if self.refuses.load(Ordering::Relaxed) { 0 } else { free };
             self.free.store(free, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the disk has refused `bytes`, in case it reports them as free.
+    fn note_refusal(&self, bytes: u64) {
+        let reported = self.files.free_bytes(&self.dir);
+        if reported.is_ok_and(|free| free >= bytes) && !self.refuses.swap(true, Ordering::Relaxed) {
+            tracing::warn!(bytes, "the disk refuses space that it reports as free: is it a quota?");
         }
     }
 
@@ -147,6 +200,11 @@ impl Ballast {
         mut make: impl FnMut(u64) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut made = make(usual);
+        match &made {
+            Err(error) if is_full(error) => self.note_refusal(usual),
+            Ok(_) if usual >= self.segment_bytes => self.refuses.store(false, Ordering::Relaxed),
+            _ => {}
+        }
         if made.as_ref().is_err_and(is_full) && least < usual {
             made = make(least);
         }
@@ -345,6 +403,44 @@ mod tests {
         let again = Ballast::new(Arc::new(disk), "/data".into(), MIB);
         again.open().unwrap();
         assert_eq!(again.bytes(), 2 * MIB);
+    }
+
+    #[test]
+    fn ballast_grows_between_cycles_with_the_expected_snapshot() {
+        let disk = SimulatedDisk::default();
+        let ballast = ballast(&disk);
+        ballast.note_snapshots(8 * MIB, 10 * MIB);
+        ballast.measure_and_grow();
+        assert_eq!(ballast.bytes(), 13 * MIB, "a segment at a time");
+        (0..9).for_each(|_| ballast.measure_and_grow());
+        assert_eq!(ballast.bytes(), 17 * MIB, "1.25 × 10 MiB, 2 segments, 2 MiB more for the next");
+        disk.leave_free(MIB - 1);
+        ballast.note_snapshots(8 * MIB, 12 * MIB);
+        ballast.measure_and_grow();
+        assert_eq!(ballast.bytes(), 17 * MIB, "the disk has no room for a segment more");
+    }
+
+    #[test]
+    fn disk_counts_as_full_while_it_refuses_what_it_reports_as_free() {
+        let disk = SimulatedDisk::default();
+        disk.set_capacity(Some(20 * MIB));
+        disk.hide_capacity();
+        let ballast = ballast(&disk);
+        for n in 0..8 {
+            make(&disk, &ballast, &format!("/{n}"), MIB).unwrap();
+        }
+        assert_eq!((ballast.bytes(), ballast.budget(0).short), (12 * MIB, false));
+        make(&disk, &ballast, "/8", MIB).unwrap();
+        assert_eq!((ballast.bytes(), ballast.budget(0).short), (11 * MIB, true));
+        ballast.measure_and_grow();
+        assert_eq!((ballast.bytes(), ballast.budget(0).short), (11 * MIB, true));
+        // Room for the ballast alone is not yet room for a segment.
+        for (capacity, short) in [(21 * MIB, true), (22 * MIB, false)] {
+            disk.set_capacity(Some(capacity));
+            ballast.measure_and_grow();
+            assert_eq!(ballast.budget(0).short, short, "{capacity}");
+        }
+        assert_eq!(ballast.bytes(), 12 * MIB);
     }
 
     #[test]

@@ -295,6 +295,27 @@ fn start_retains_the_fallback_for_the_next_start() {
 }
 
 #[test]
+fn start_on_a_full_disk_gives_up_the_fallback() {
+    let (disk, mut journal) = journal_of_pairs(6);
+    let (mut compactor, _) = compactor(&journal);
+    for _ in 0..2 {
+        compactor.cycle(Box::new(last_of(&journal)), &mut IdleContext::default()).unwrap();
+        (0..6).for_each(|_| journal.write(1, 400_000).unwrap());
+    }
+    journal.sync_watermark().unwrap();
+    let disk = disk.after_kill();
+    disk.remove(&path("ballast")).unwrap();
+    for (free, snapshots) in [(MIB, 2), (0, 1)] {
+        let disk = disk.after_kill();
+        disk.leave_free(free);
+        let (mut parts, _) = open_parts(&disk, options()).unwrap();
+        parts.compactor().unwrap();
+        assert_eq!(snapshots_of(&disk).len(), snapshots, "{free} bytes are free");
+        assert!(parts.directory.ballast.bytes() > 0);
+    }
+}
+
+#[test]
 fn tight_disk_retains_only_one_snapshot() {
     let (disk, mut journal) = journal_of_pairs(6);
     let (mut compactor, _) = compactor(&journal);
@@ -344,6 +365,20 @@ fn no_second_compaction_before_a_snapshot_frees_the_first() {
     assert_eq!(journal.records.part(part).unwrap()[8..], body(1, 400_000)[..200_000 - 8]);
     compactor.cycle(Box::new(halves(&journal)), &mut short()).unwrap();
     assert!(compacted() > once, "and the next are compacted");
+}
+
+#[test]
+fn segment_is_compacted_once_its_file_can_be_opened_again() {
+    let (disk, journal) = full(8);
+    let (mut compactor, _) = compactor(&journal);
+    // The first time, it is opened for its length.
+    let opens = |call: Call, path: &Path| call == Call::Open && *path == *segment(2);
+    disk.fail(Fault::nth_where(2, opens).with(Failure::TooManyFiles));
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    assert_eq!(disk.hit(), Some((Call::Open, segment(2))));
+    assert!(disk.paths().contains(&segment(2)) && compacted_files(&disk) == 0);
+    compactor.cycle(Box::new(half(&journal)), &mut short()).unwrap();
+    assert!(!disk.paths().contains(&segment(2)) && part_is_readable(&journal));
 }
 
 #[test]

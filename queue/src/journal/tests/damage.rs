@@ -6,6 +6,8 @@ use super::*;
 use crate::journal::files::identity::{self, Identity, LOSSES_MAX};
 use crate::journal::inspect::InspectError;
 use crate::journal::simulated_disk::{Call, Failure, Fault};
+use crate::journal::wal::format::crc_seed;
+use crate::journal::wal::record::{FLAG_FIRST, RecordHeader};
 
 fn segment(number: u64) -> PathBuf {
     Path::new(DIR).join(format!("segments/{number:010}.seg"))
@@ -40,6 +42,29 @@ fn later_commit_proves_damage_when_the_watermark_lags() {
     };
     assert_eq!((file, offset, index), (segment(1), (4096 + record) as u64, 2));
     assert!(why.contains("later commit"), "{why}");
+}
+
+#[test]
+fn payload_that_imitates_a_later_commit_is_a_torn_tail() {
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
+    journal.write(1, 30).unwrap();
+    journal.sync_watermark().unwrap();
+    // A producer knows the publisher's id, and can guess the rest.
+    let (now, flags, index) = (Now::default(), FLAG_FIRST, 1_000);
+    let header = RecordHeader { term: 0, flags, kind: 8, index, now, body_len: 0 };
+    let mut forged = Vec::new();
+    header.encode(crc_seed(PUBLISHER, 1), b"", b"", &mut forged);
+    let forging = PendingCommand { body: forged.repeat(300).into(), ..command(2, 0) };
+    journal.writer.write(&[forging]).unwrap();
+    drop(journal);
+    // A power cut during this commit leaves all but its first page.
+    disk.tamper(&Path::new(DIR).join("watermark"), |bytes| bytes[..4096].fill(0));
+    let end = 4096 + 40 + 8 + body(1, 30).len();
+    disk.tamper(&segment(1), |bytes| bytes[end..8192].fill(0));
+    let (_, read, recovered) = SteppedJournal::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, |_| 30), 1);
+    assert_eq!(recovered.cut.map(|cut| cut.offset), Some(end as u64));
 }
 
 #[test]
@@ -198,7 +223,7 @@ fn accepted_losses_are_counted_durably() {
 #[test]
 fn loss_without_remaining_epochs_is_refused() {
     let (disk, _) = journal_of(4, 4, 30);
-    let last = Identity { journal: PUBLISHER, publisher: PUBLISHER, losses: LOSSES_MAX };
+    let last = Identity { journal: JOURNAL, publisher: PUBLISHER, losses: LOSSES_MAX };
     identity::write(&disk, Path::new(DIR), last).unwrap();
     assert_eq!(SteppedJournal::open(&disk).unwrap().2.losses, LOSSES_MAX);
     let copied = super::inspect::copy(&disk);
@@ -240,7 +265,7 @@ fn directory_without_identity_or_watermark_is_refused() {
 fn file_of_another_journal_is_refused() {
     let (disk, _) = journal_of(2, 2, 30);
     let other = SimulatedDisk::default();
-    let other_options = JournalOptions { new_publisher: PublisherId([8; 16]), ..options() };
+    let other_options = JournalOptions { new_journal: PublisherId([8; 16]), ..options() };
     SteppedJournal::open_with(&other, other_options).unwrap().0.write(1, 30).unwrap();
     let other_segment = other.tamper(&segment(1), |bytes| bytes.clone());
     disk.tamper(&segment(1), |bytes| *bytes = other_segment);

@@ -82,7 +82,7 @@ fn second_process_learns_the_lock_holder() {
 /// An identity file of another format.
 fn identity_of_format(version: u16) -> String {
     let message =
-        format!("longshore journal {version}\njournal {PUBLISHER}\npublisher {PUBLISHER}\n");
+        format!("longshore journal {version}\njournal {JOURNAL}\npublisher {PUBLISHER}\n");
     format!("{message}crc32c {:08x}\n", crc32c::crc32c(message.as_bytes()))
 }
 

@@ -67,7 +67,7 @@ fn verifying_an_intact_journal_finds_and_changes_nothing() {
         let stat = stat_on(&disk.files(), Path::new(DIR)).unwrap();
         assert_eq!(
             (stat.journal, stat.publisher, stat.commit_watermark),
-            (PUBLISHER, PUBLISHER, Some(committed))
+            (JOURNAL, PUBLISHER, Some(committed))
         );
         let log = stat.segments.iter().filter(|segment| segment.kind == SegmentKind::Log);
         let spans: Vec<_> = log.map(|segment| (segment.first_index, segment.last_index)).collect();
@@ -93,9 +93,9 @@ fn verify_predicts_what_a_start_does_with_damage() {
         // As after a power cut: the commit watermark lags behind the last commits, or all.
         if random.random_bool(0.7) {
             let file = disk.open(&Path::new(DIR).join("watermark")).unwrap();
-            let nothing = CommitWatermark::read(&*file, PUBLISHER).unwrap();
+            let nothing = CommitWatermark::read(&*file, JOURNAL).unwrap();
             let watermark =
-                CommitWatermark::new(file, Path::new(DIR).join("watermark"), PUBLISHER, nothing);
+                CommitWatermark::new(file, Path::new(DIR).join("watermark"), JOURNAL, nothing);
             watermark.reset(random.random_range(0..8)).unwrap();
         }
         let paths: Vec<PathBuf> =
@@ -175,7 +175,7 @@ fn copy_has_all_commands_and_its_own_id() {
         let (disk, committed) = journal(8, length, snapshot);
         let (parts, _) = open_parts(&disk, options()).unwrap();
         let copied = copy(&disk).unwrap();
-        assert_eq!((copied.journal, copied.publisher), (PUBLISHER, OTHER));
+        assert_eq!((copied.journal, copied.publisher), (JOURNAL, OTHER));
         assert_eq!((copied.last_index, copied.snapshot), (committed, snapshot));
         drop(parts);
         let verified = verify(&disk, COPY).unwrap();

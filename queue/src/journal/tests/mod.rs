@@ -29,6 +29,7 @@ use crate::{Now, Poisoned};
 
 const DIR: &str = "/data";
 const PUBLISHER: PublisherId = PublisherId([9; 16]);
+const JOURNAL: PublisherId = PublisherId([7; 16]);
 
 fn options() -> JournalOptions {
     JournalOptions {
@@ -36,6 +37,7 @@ fn options() -> JournalOptions {
         durability: Durability::Fsync,
         accept_loss: false,
         new_publisher: PUBLISHER,
+        new_journal: JOURNAL,
     }
 }
 

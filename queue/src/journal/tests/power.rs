@@ -1,7 +1,9 @@
 //! What a failed sync or a power cut leaves of the last commit. The simulation covers whole runs
 //! over power cuts.
 
+use super::snapshots::segment;
 use super::*;
+use crate::journal::simulated_disk::{Call, Fault};
 
 #[test]
 fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
@@ -18,6 +20,28 @@ fn data_of_a_failed_sync_is_rewritten_at_the_next_start() {
     assert_eq!(journal.committed(), replayed);
     let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
     assert_eq!(assert_is_a_prefix(&read, |_| 20), replayed, "what counted after the restart lasts");
+}
+
+#[test]
+fn header_of_a_failed_sync_is_rewritten_even_without_a_record() {
+    // The first segment has room for the first command only.
+    let length = |index: u64| if index == 1 { 1_040_000 } else { 3_900 };
+    let disk = SimulatedDisk::default();
+    let (mut journal, _, _) = SteppedJournal::open(&disk).unwrap();
+    journal.write(1, length(1)).unwrap();
+    // Its first sync made the segment.
+    let commits = |call: Call, path: &Path| call == Call::Sync && *path == *segment(2);
+    disk.fail(Fault::nth_where(2, commits).for_good());
+    assert!(journal.write(1, length(2)).is_err());
+    drop(journal);
+    // The kernel considers both pages clean, and drops that of the record.
+    let disk = disk.after_kill().with_clean_pages();
+    disk.evict_page(&segment(2), 4096);
+    let (mut journal, read, _) = SteppedJournal::open(&disk).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, length), 1);
+    journal.write(1, length(2)).unwrap();
+    let (_, read, _) = SteppedJournal::open(&disk.after_power_cut(1)).unwrap();
+    assert_eq!(assert_is_a_prefix(&read, length), 2, "what was acknowledged lasts");
 }
 
 #[test]

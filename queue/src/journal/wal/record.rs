@@ -156,8 +156,7 @@ impl RecordHeader {
         if body_at + header.body_len != record.len() {
             return Err(NoRecord::Bad);
         }
-        let covered = if header.has_blocks() { body_at } else { record.len() };
-        if record_crc(seed, &record[..covered]) != u32_at(record, 4) {
+        if !RecordHeader::matches_checksum(&record[..header.covered_len()], seed) {
             return Err(NoRecord::Bad);
         }
         if header.has_blocks() {
@@ -168,6 +167,21 @@ impl RecordHeader {
             }
         }
         Ok(header)
+    }
+
+    /// Whether the checksum of a record matches its first [`RecordHeader::covered_len`] bytes.
+    pub(crate) fn matches_checksum(covered: &[u8], seed: u32) -> bool {
+        record_crc(seed, covered) == u32_at(covered, 4)
+    }
+
+    /// Whether [`RecordHeader::encode`] writes such a record: a long body has blocks.
+    pub(crate) fn is_written(&self) -> bool {
+        self.has_blocks() || self.flags & FLAG_COMPACTED != 0 || self.body_len <= BLOCK_BYTES
+    }
+
+    /// Bytes from the record's beginning that its checksum covers.
+    pub(crate) fn covered_len(&self) -> usize {
+        self.body_at() + if self.has_blocks() { 0 } else { self.body_len }
     }
 
     pub(crate) fn has_blocks(&self) -> bool {

@@ -185,6 +185,11 @@ pub(super) mod tests {
         pub(in crate::journal::wal) fn new(bytes: Vec<u8>) -> RecordingFile {
             RecordingFile(Mutex::new(bytes), Mutex::default())
         }
+
+        /// Bytes of all reads so far.
+        pub(in crate::journal::wal) fn bytes_read(&self) -> usize {
+            self.1.lock().iter().map(|&(_, length)| length).sum()
+        }
     }
 
     impl JournalFile for RecordingFile {

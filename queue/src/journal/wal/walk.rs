@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use super::format::u64_at;
-use super::record::{FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
+use super::record::{FLAG_COMPACTED, FLAG_FIRST, NoRecord, RECORD_HEADER_BYTES, RecordHeader};
+use crate::journal::SEGMENT_BYTES_MAX;
 use crate::journal::files::{JournalFile, unless_unreadable};
 
 /// Bytes of one read. An inspection reads beside a running publisher, whose commits the disk serves
@@ -27,6 +28,8 @@ const UNREADABLE: u8 = 0xff;
 const ZEROS_AFTER: u64 = 32 * 1024 * 1024;
 /// Records more than this many commands after the last one are ignored: they are false matches.
 const AHEAD_MAX: u64 = 1 << 40;
+/// The same for a later commit: the most records of a segment.
+const COMMIT_AHEAD_MAX: u64 = SEGMENT_BYTES_MAX / RECORD_HEADER_BYTES as u64;
 
 /// Reads a file from beginning to end, about once. What the disk cannot read is no valid record;
 /// everything else around it is still read.
@@ -123,6 +126,17 @@ impl Walk {
 
     /// The first valid record of a command after `last` at or after `from`.
     pub(crate) fn next_good(&mut self, from: u64, last: u64) -> io::Result<Option<Record>> {
+        self.next_of(from, last, |_| true)
+    }
+
+    /// The same for records that `may_be` one. A payload may look like long records everywhere:
+    /// only one whose first checksum matches is read whole.
+    fn next_of(
+        &mut self,
+        from: u64,
+        last: u64,
+        may_be: impl Fn(&RecordHeader) -> bool,
+    ) -> io::Result<Option<Record>> {
         let mut at = from;
         while at + RECORD_HEADER_BYTES as u64 <= self.length {
             let chunk = self.bytes(at, CHUNK_BYTES)?;
@@ -142,6 +156,16 @@ impl Walk {
                     if !looks_like_a_record(bytes, self.length - offset, last) {
                         continue;
                     }
+                    let header = RecordHeader::peek(bytes).ok();
+                    let Some(header) = header.filter(|it| it.is_written() && may_be(it)) else {
+                        continue;
+                    };
+                    let covered = self.bytes(offset, header.covered_len())?;
+                    if covered.len() < header.covered_len()
+                        || !RecordHeader::matches_checksum(&covered, self.seed)
+                    {
+                        continue;
+                    }
                     if let Ok(record) = self.record(offset)? {
                         return Ok(Some(record));
                     }
@@ -156,7 +180,10 @@ impl Walk {
     /// after `last`.
     pub(crate) fn has_later_commit(&mut self, from: u64, last: u64) -> io::Result<bool> {
         let mut at = from;
-        while let Some(found) = self.next_good(at, last + 1)? {
+        let may_be = |header: &RecordHeader| {
+            header.index - last <= COMMIT_AHEAD_MAX && header.flags & FLAG_COMPACTED == 0
+        };
+        while let Some(found) = self.next_of(at, last + 1, may_be)? {
             if found.header.flags & FLAG_FIRST != 0 {
                 return Ok(true);
             }
@@ -278,14 +305,17 @@ mod tests {
 
     const SEED: u32 = 5;
 
-    /// A record that begins with a zero byte, the lowest of its length.
-    fn record(index: u64) -> Vec<u8> {
-        let now = Now::default();
-        let body = [1; 224];
-        let body_len = body.len();
+    fn record_of(index: u64, body: &[u8]) -> Vec<u8> {
+        let (now, body_len) = (Now::default(), body.len());
         let header = RecordHeader { term: 0, flags: FLAG_FIRST, kind: 8, index, now, body_len };
         let mut bytes = Vec::new();
-        header.encode(SEED, b"", &body, &mut bytes);
+        header.encode(SEED, b"", body, &mut bytes);
+        bytes
+    }
+
+    /// A record that begins with a zero byte, the lowest of its length.
+    fn record(index: u64) -> Vec<u8> {
+        let bytes = record_of(index, &[1; 224]);
         assert_eq!(bytes[0], 0);
         bytes
     }
@@ -309,5 +339,65 @@ mod tests {
                 assert_eq!(walk.end_of_data(end).unwrap(), end);
             }
         }
+    }
+
+    #[test]
+    fn flipped_bits_hide_a_record_from_the_search() {
+        for length in [0, 1, 4_096, 4_097, 9_000] {
+            let record = record_of(9, &vec![7; length]);
+            for at in [0, 5, 4_090, CHUNK_BYTES - 50] {
+                let mut bytes = vec![0xaa; at + record.len() + 100];
+                bytes[at..at + record.len()].copy_from_slice(&record);
+                let found = |bytes: &[u8]| {
+                    let file = Arc::new(RecordingFile::new(bytes.to_vec()));
+                    Walk::new(file, SEED).unwrap().next_good(0, 8).unwrap()
+                };
+                let whole = found(&bytes).unwrap();
+                assert_eq!((whole.offset, &whole.bytes[..]), (at as u64, &record[..]));
+                // In the header, in the checksums of blocks, in the first and in the last one.
+                for flipped in [0, 4, 16, 41, 50, 4_000, record.len() - 1] {
+                    if flipped < record.len() {
+                        let mut bytes = bytes.clone();
+                        bytes[at + flipped] ^= 4;
+                        assert!(found(&bytes).is_none(), "{length} at {at}: {flipped}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn later_commit_is_at_most_a_segment_of_records_ahead() {
+        let most = COMMIT_AHEAD_MAX + 8;
+        for (index, is_later) in [(9, false), (10, true), (most, true), (most + 1, false)] {
+            let mut walk = Walk::new(Arc::new(RecordingFile::new(record(index))), SEED).unwrap();
+            assert_eq!(walk.has_later_commit(0, 8).unwrap(), is_later, "{index}");
+        }
+    }
+
+    #[test]
+    fn search_reads_bytes_that_look_like_long_records_a_few_times() {
+        let whole = RecordHeader {
+            term: 0,
+            flags: FLAG_FIRST,
+            kind: 8,
+            index: 10,
+            now: Now::default(),
+            body_len: CHUNK_BYTES,
+        };
+        let mut record = Vec::new();
+        whole.encode(SEED, b"", &vec![1; CHUNK_BYTES], &mut record);
+        let mut header: [u8; RECORD_HEADER_BYTES] =
+            record[..RECORD_HEADER_BYTES].try_into().unwrap();
+        header[4] ^= 1;
+        let mut bytes = vec![0; 3 * CHUNK_BYTES];
+        for at in (0..CHUNK_BYTES).step_by(256) {
+            bytes[at..at + RECORD_HEADER_BYTES].copy_from_slice(&header);
+        }
+        let length = bytes.len();
+        let file = Arc::new(RecordingFile::new(bytes));
+        let mut walk = Walk::new(Arc::clone(&file) as _, SEED).unwrap();
+        assert!(!walk.has_later_commit(0, 8).unwrap());
+        assert!(file.bytes_read() < 4 * length, "{} of {length}", file.bytes_read());
     }
 }

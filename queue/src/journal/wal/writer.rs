@@ -1,5 +1,6 @@
 //! Commits: everything since the last one, in one write and one sync.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -44,6 +45,12 @@ impl PendingCommand {
 pub(crate) trait BackgroundWork: Send {
     /// A prepared segment of at least `least` bytes: of the usual size, unless the disk is full.
     fn segment(&mut self, least: u64) -> Result<Segment, Poisoned>;
+
+    /// Syncs a file that the background work may sync at the same time.
+    fn sync(&mut self, file: &Arc<dyn JournalFile>, path: &Path) -> Result<(), Poisoned> {
+        file.sync_data().map_err(|error| poisoned("syncing", path, error))
+    }
+
     /// Everything up to `index` is committed, the last of it to `file`: sync the commit watermark
     /// soon, and the file before it if it was not synced.
     fn committed(&mut self, index: u64, file: &Arc<dyn JournalFile>, synced: bool);
@@ -162,10 +169,12 @@ impl<C: BackgroundWork> Writer<C> {
             .write_at(&self.buffer, segment.at)
             .map_err(|error| poisoned("writing", &segment.path, error))?;
         let synced = std::mem::take(&mut self.must_sync);
-        if synced {
+        if synced && self.durability == Durability::None {
+            self.background.sync(&segment.file, &segment.path)?;
+        } else if synced {
             segment.file.sync_data().map_err(|error| poisoned("syncing", &segment.path, error))?;
-            self.progress.syncs.fetch_add(1, Ordering::Relaxed);
         }
+        self.progress.syncs.fetch_add(u64::from(synced), Ordering::Relaxed);
         self.progress.commits.fetch_add(1, Ordering::Relaxed);
         self.progress.log_bytes.fetch_add(self.buffer.len() as u64, Ordering::Relaxed);
         self.records.extend(segment.sequence, self.first_index, &self.offsets, end as u32);
@@ -198,8 +207,7 @@ impl<C: BackgroundWork> Writer<C> {
             if self.durability == Durability::None {
                 // A segment with records proves that everything before it was durable: a power cut
                 // may lose only the end.
-                let failed = |error| poisoned("syncing", &old.path, error);
-                old.file.sync_data().map_err(failed)?;
+                self.background.sync(&old.file, &old.path)?;
                 self.progress.syncs.fetch_add(1, Ordering::Relaxed);
             }
             self.directory.ballast.use_in_segments(old.capacity.saturating_sub(old.at));

@@ -267,7 +267,7 @@ fn snapshot_with_compacted(journal: &SteppedJournal, index: u64) -> Locations {
 /// Creates a compacted file without records: only its header is checked.
 fn compacted(disk: &SimulatedDisk, sequence: u64) -> PathBuf {
     let path = path(&format!("segments/{sequence:010}.compacted"));
-    let header = SegmentHeader::compacted(PUBLISHER, sequence).encode();
+    let header = SegmentHeader::compacted(JOURNAL, sequence).encode();
     let file = disk.create(&path).unwrap();
     file.write_at(&header, 0).unwrap();
     file.sync_data().unwrap();
