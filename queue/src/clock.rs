@@ -3,7 +3,7 @@
 //! `mono_ms` follows CLOCK_BOOTTIME within one boot of the machine; over a reboot it advances by
 //! the elapsed wall time. `wall_ms` is the wall clock's time, unless that jumped: then `wall_ms` is
 //! frozen, so that nothing that waits for the wall clock comes due, until the jump reverts or an
-//! operator confirms it.
+//! operator confirms it; after a restart while it is frozen, only once it is confirmed.
 
 mod manual;
 
@@ -16,10 +16,11 @@ use crate::Now;
 
 pub use manual::{ManualClock, next_stop};
 
-/// Default limit of accepted jumps between the wall clock and the monotonic clock within a run, in
-/// milliseconds. Also how far behind the last logged time the wall clock may be at a start.
+/// Default limit of accepted jumps between the wall clock and the monotonic clock within one boot
+/// of the machine, in milliseconds. Also how far behind the last logged time the wall clock may be
+/// after a reboot.
 pub const JUMP_MS_MAX: u64 = 30_000;
-/// How far ahead of the last logged time the wall clock may be at a start, in milliseconds: 30
+/// How far ahead of the last logged time the wall clock may be after a reboot, in milliseconds: 30
 /// days.
 pub const AHEAD_MS_MAX: u64 = 30 * 24 * 60 * 60 * 1_000;
 
@@ -46,7 +47,7 @@ pub struct ClockAlarm {
 }
 
 /// Identifies a boot, and relates the publisher's monotonic time to it. `Start` records it, so that
-/// a restart within the boot continues by the clock.
+/// a restart within the boot continues by the clock, and does not accept a jump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BootStamp {
     /// The beginning of the boot's id.
@@ -113,22 +114,28 @@ impl ClockCore {
             let now = Now { mono_ms: reading.boot_ms, wall_ms: reading.wall_ms };
             return ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm: None };
         };
-        let behind = last.wall_ms.saturating_sub(reading.wall_ms) > jump_ms_max;
-        let ahead = reading.wall_ms.saturating_sub(last.wall_ms) > AHEAD_MS_MAX;
-        let accepted = !behind && !ahead;
-        let mono_ms = if stamp.boot == boot {
-            on_boot(stamp, reading).max(last.mono_ms)
-        } else {
-            let passed = if accepted { reading.wall_ms.saturating_sub(last.wall_ms) } else { 0 };
-            last.mono_ms.saturating_add(passed)
+        // Over a reboot only the wall clock measures the time that has passed.
+        let is_same_boot = stamp.boot == boot;
+        let (passed_ms, ahead_ms_max) = match is_same_boot {
+            true => (on_boot(stamp, reading).saturating_sub(last.mono_ms), jump_ms_max),
+            false => (0, AHEAD_MS_MAX),
         };
+        let expected_ms = last.wall_ms.saturating_add(passed_ms);
+        let behind = expected_ms.saturating_sub(reading.wall_ms) > jump_ms_max;
+        let ahead = reading.wall_ms.saturating_sub(expected_ms) > ahead_ms_max;
+        let accepted = !behind && !ahead;
+        let passed_ms = match accepted && !is_same_boot {
+            true => reading.wall_ms.saturating_sub(last.wall_ms),
+            false => passed_ms,
+        };
+        let mono_ms = last.mono_ms.saturating_add(passed_ms);
         let origin_ms = signed(mono_ms) - signed(reading.boot_ms);
         let stamp = BootStamp { boot, origin_ms };
-        let wall_ms = if accepted { reading.wall_ms } else { last.wall_ms };
-        let now = Now { mono_ms, wall_ms };
-        let alarm = (!accepted)
-            .then_some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms: last.wall_ms });
-        ClockCore { stamp, jump_ms_max, last: now, anchor: now, alarm }
+        let wall_ms = |held_ms| if accepted { reading.wall_ms } else { held_ms };
+        let anchor = Now { mono_ms, wall_ms: wall_ms(expected_ms) };
+        let last = Now { mono_ms, wall_ms: wall_ms(last.wall_ms) };
+        let alarm = (!accepted).then_some(ClockAlarm { wall_ms: reading.wall_ms, expected_ms });
+        ClockCore { stamp, jump_ms_max, last, anchor, alarm }
     }
 
     /// The stamp for `Start`.
@@ -348,6 +355,34 @@ mod tests {
     }
 
     #[test]
+    fn restart_within_a_boot_accepts_no_jump() {
+        let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
+        clock.now(at(1_000, WALL_MS + 1_000));
+        let last = clock.now(at(2_000, WALL_MS + DAY_MS));
+        assert_eq!(last, Now { mono_ms: 2_000, wall_ms: WALL_MS + 1_000 });
+        let later = 10 * 60_000;
+        let jumped = at(later, WALL_MS + DAY_MS + later);
+        let mut again = ClockCore::start(BOOT, jumped, ran(&clock, last));
+        assert!(again.alarm().is_some());
+        assert_eq!(again.now(jumped), Now { mono_ms: later, wall_ms: last.wall_ms });
+        // It was held for a second before the restart: the right time is a second off.
+        let right = at(later + 1_000, WALL_MS + later + 1_000);
+        assert_eq!(again.now(right).wall_ms, right.wall_ms);
+        assert_eq!(again.alarm(), None);
+    }
+
+    #[test]
+    fn restart_within_a_boot_accepts_any_time_that_both_clocks_measure() {
+        let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
+        let last = clock.now(at(1_000, WALL_MS + 1_000));
+        let idle = AHEAD_MS_MAX + DAY_MS;
+        let reading = at(idle, WALL_MS + idle);
+        let mut again = ClockCore::start(BOOT, reading, ran(&clock, last));
+        assert_eq!(again.alarm(), None);
+        assert_eq!(again.now(reading), Now { mono_ms: idle, wall_ms: WALL_MS + idle });
+    }
+
+    #[test]
     fn small_wall_clock_correction_is_accepted() {
         for jump in [-30_000, -1, 1, 30_000] {
             let mut clock = ClockCore::start(BOOT, at(0, WALL_MS), None);
@@ -367,7 +402,7 @@ mod tests {
             clock.now(at(2_000, WALL_MS + 2_000 + jump));
             assert_eq!(clock.alarm().is_none(), accepted, "{jump} within a run");
 
-            let behind = at(2_000, last.wall_ms - jump);
+            let behind = at(1_000, last.wall_ms - jump);
             let again = ClockCore::start_with_tolerance(most, BOOT, behind, ran(&clock, last));
             assert_eq!(again.alarm().is_none(), accepted, "{jump} behind at a start");
         }

@@ -60,6 +60,8 @@ pub struct RunningLease {
     pub token: Token,
     /// The link that holds it, up or not.
     pub link: LinkId,
+    /// Its link was lost while the publisher ran.
+    pub worker_is_lost: bool,
     /// How long it runs without renewal, in milliseconds.
     pub lease_ms: u32,
     /// How long its attempt may run once started, in milliseconds; 0 for no limit.

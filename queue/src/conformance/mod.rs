@@ -81,7 +81,7 @@ scenarios! {
         job_for_a_wall_clock_time_is_ready_at_that_time
         job_that_was_not_started_in_time_expires
         job_enqueued_after_its_expiry_expires_at_once
-        released_job_can_expire_and_an_attempted_one_cannot
+        released_job_can_expire_and_one_that_has_begun_cannot
         delivery_has_the_times_of_its_job;
     delivery:
         jobs_are_delivered_by_priority_then_age

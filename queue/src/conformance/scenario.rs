@@ -148,6 +148,7 @@ impl StoreScenario {
             durability: Durability::None,
             accept_loss: false,
             new_publisher: PUBLISHER,
+            new_journal: PublisherId([8; 16]),
         };
         let mut replay = Replay::new();
         let (journal, _) = Journal::open(self.dir.path(), options, &mut replay).unwrap();

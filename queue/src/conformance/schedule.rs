@@ -69,10 +69,10 @@ pub(super) async fn job_enqueued_after_its_expiry_expires_at_once(scenario: &mut
     assert_eq!(scenario.delivered_job(worker).id, id(2));
 }
 
-pub(super) async fn released_job_can_expire_and_an_attempted_one_cannot(
+pub(super) async fn released_job_can_expire_and_one_that_has_begun_cannot(
     scenario: &mut StoreScenario,
 ) {
-    let worker = scenario.worker("w", from("/jobs/**"), 2).await;
+    let worker = scenario.worker("w", from("/jobs/**"), 3).await;
     let wall = scenario.now().wall_ms;
     let options = JobOptions {
         expires_at: Some(wall + 10_000),
@@ -80,14 +80,15 @@ pub(super) async fn released_job_can_expire_and_an_attempted_one_cannot(
         ..JobOptions::default()
     };
     let job_that_expires = |n| NewJob { options: options.clone(), ..job(n) };
-    scenario.create([job_that_expires(1), job_that_expires(2)]).await;
-    let ids_delivered = scenario.delivered(worker);
-    let settles = [(ids_delivered[0].token, NewSettle::Release), (ids_delivered[1].token, fail())];
+    scenario.create([job_that_expires(1), job_that_expires(2), job_that_expires(3)]).await;
+    let ends = [NewSettle::Release, fail(), NewSettle::Snooze { ms: 20_000 }];
+    let tokens = scenario.delivered(worker).into_iter().map(|job| job.token);
+    let settles: Vec<_> = tokens.zip(ends).collect();
     scenario.end(worker, &settles).await;
     scenario.advance(10 * SECOND_MS).await;
-    assert_eq!(scenario.states(1..=2).await, [Expired, Scheduled]);
+    assert_eq!(scenario.states(1..=3).await, [Expired, Scheduled, Scheduled]);
     scenario.advance(10 * SECOND_MS).await;
-    assert_eq!(scenario.state(id(2)).await, Some(Ready));
+    assert_eq!(scenario.states(2..=3).await, [Ready, Ready]);
 }
 
 pub(super) async fn delivery_has_the_times_of_its_job(scenario: &mut StoreScenario) {

@@ -44,7 +44,7 @@ impl State {
     }
 
     /// The result of an action without performing it, and without a pace: the only dry run. For a
-    /// filter: how many jobs it matches in total, not only in one step; by age it examines at most
+    /// filter: how many jobs it matches in total, not only in one step; by age it examines about
     /// 100,000 jobs, and sets `more` beyond that. For named jobs: the outcome of each by itself. So
     /// a name given twice counts twice, dead jobs with one unique key all do, of which one would be
     /// revived, and jobs that the action would push out of retention are not considered.

@@ -23,6 +23,9 @@ use super::slab::Slab;
 use super::steps;
 use crate::outcome::DeadGroupView;
 
+/// Jobs that a count by age examines; 100 in tests, so that a test can exceed it.
+const AGE_ROWS_MAX: u32 = if cfg!(test) { 100 } else { PAGE_ROWS_MAX };
+
 /// Queue, code of the reason, fingerprint.
 type GroupKey = (u32, u8, Fingerprint);
 
@@ -123,28 +126,24 @@ struct AgeRange {
     jobs: u64,
     first: u32,
     last: u32,
+    /// How many jobs were examined.
+    examined: u32,
     /// The group was not examined to its end.
     more: bool,
 }
 
 impl State {
-    /// Groups of dead letters, largest first, and whether there are more than 1,000. A filter by
-    /// age examines at most 100,000 jobs in total, and sets `more` beyond that.
+    /// Groups of dead letters, largest first, at most 1,000; and whether others, or further jobs of
+    /// these, may match. A filter by age examines at most 100,000 jobs in total, or one of each
+    /// group.
     pub fn dead_groups(
         &self,
         filter: &Filter,
         within: Option<&PathSet>,
     ) -> (Vec<DeadGroupView>, bool) {
-        let filter = &Selected { filter, within };
-        let (mut found, mut more) = (Vec::new(), false);
-        let mut rows_left = PAGE_ROWS_MAX;
-        for (_, group) in self.dead_groups_matching(filter) {
-            let range = self.age_range_of(group, filter, &mut rows_left);
-            more |= range.more;
-            if range.jobs > 0 {
-                found.push((group, range));
-            }
-        }
+        let mut found = self.age_ranges(&Selected { filter, within });
+        let mut more = found.iter().any(|(_, range)| range.more);
+        found.retain(|(_, range)| range.jobs > 0);
         let path = |group: &DeadLetterGroup| &self.queues[group.queue as usize].path;
         let order = |(a, one): &(&DeadLetterGroup, AgeRange),
                      (b, other): &(&DeadLetterGroup, AgeRange)| {
@@ -174,17 +173,9 @@ impl State {
         most: usize,
         mut takes: impl FnMut(u32) -> bool,
     ) -> (Vec<u32>, bool) {
-        let (mut found, newest_first) = (Vec::new(), is_newest_first(filter));
-        let mut rows_left = self.rules.step_rows;
+        let (mut found, mut rows_left) = (Vec::new(), self.rules.step_rows);
         for (_, group) in self.dead_groups_matching(filter) {
-            let first = match filter.ended_from {
-                Some(from) if !newest_first => {
-                    group.cursors.start(from, group.list.head, &self.rows)
-                }
-                _ if newest_first => group.list.tail,
-                _ => group.list.head,
-            };
-            let jobs = self.walk_from(first, filter).inspect(|_| steps::count(1));
+            let jobs = self.walk_group(group, filter).inspect(|_| steps::count(1));
             for slot in jobs.skip_while(|&slot| is_before(&self.rows[slot], filter)) {
                 if !matches_age(&self.rows[slot], filter) {
                     break;
@@ -203,15 +194,11 @@ impl State {
     }
 
     /// The number of jobs that `dead_matching` would find in total. By age it examines at most
-    /// 100,000 jobs, and sets `more` beyond that.
+    /// 100,000 jobs, or one of each group, and sets `more` beyond that.
     pub(super) fn count_dead(&self, filter: &Selected<'_>) -> (u64, bool) {
-        let (mut jobs, mut more, mut rows_left) = (0, false, PAGE_ROWS_MAX);
-        for (_, group) in self.dead_groups_matching(filter) {
-            let range = self.age_range_of(group, filter, &mut rows_left);
-            jobs += range.jobs;
-            more |= range.more;
-        }
-        (jobs, more)
+        let ranges = self.age_ranges(filter);
+        let more = ranges.iter().any(|(_, range)| range.more);
+        (ranges.iter().map(|(_, range)| range.jobs).sum(), more)
     }
 
     /// Adds a job to its group, and stores the group's number in its row.
@@ -307,14 +294,15 @@ impl State {
         }
     }
 
-    /// The jobs of a group: newest first when only young ones are selected.
+    /// The jobs of a group: newest first when only young ones are selected; else without those
+    /// that the group's cursor has passed.
     fn walk_group(&self, group: &DeadLetterGroup, filter: &Filter) -> impl Iterator<Item = u32> {
         let newest_first = is_newest_first(filter);
-        self.walk_from(if newest_first { group.list.tail } else { group.list.head }, filter)
-    }
-
-    fn walk_from(&self, first: u32, filter: &Filter) -> impl Iterator<Item = u32> {
-        let newest_first = is_newest_first(filter);
+        let first = match filter.ended_from {
+            _ if newest_first => group.list.tail,
+            Some(from) => group.cursors.start(from, group.list.head, &self.rows),
+            None => group.list.head,
+        };
         let step = move |slot: u32| {
             let row = &self.rows[slot];
             if newest_first { row.prev } else { row.next }
@@ -322,23 +310,37 @@ impl State {
         std::iter::successors(non_empty(first), move |&slot| non_empty(step(slot)))
     }
 
-    fn age_range_of(
-        &self,
-        group: &DeadLetterGroup,
-        filter: &Filter,
-        rows_left: &mut u32,
-    ) -> AgeRange {
+    /// The matching groups, each with its jobs that match an age. Small groups are examined first,
+    /// and each may use an even share of what is left, so that no large one hides another.
+    fn age_ranges(&self, filter: &Selected<'_>) -> Vec<(&DeadLetterGroup, AgeRange)> {
+        let groups = self.dead_groups_matching(filter).map(|(_, group)| group);
         if filter.ended_from.is_none() && filter.ended_before.is_none() {
-            let List { head, tail } = group.list;
-            return AgeRange { jobs: group.jobs, first: head, last: tail, more: false };
+            let whole = |group: &DeadLetterGroup| {
+                let List { head, tail } = group.list;
+                AgeRange { jobs: group.jobs, first: head, last: tail, examined: 0, more: false }
+            };
+            return groups.map(|group| (group, whole(group))).collect();
         }
-        let mut range = AgeRange { jobs: 0, first: NONE, last: NONE, more: false };
+        let mut groups: Vec<&DeadLetterGroup> = groups.collect();
+        groups.sort_by_key(|group| group.jobs);
+        let (mut rows_left, mut groups_left) = (AGE_ROWS_MAX, groups.len() as u32);
+        let range_of = |group| {
+            let range = self.age_range_of(group, filter, (rows_left / groups_left).max(1));
+            rows_left = rows_left.saturating_sub(range.examined);
+            groups_left -= 1;
+            (group, range)
+        };
+        groups.into_iter().map(range_of).collect()
+    }
+
+    fn age_range_of(&self, group: &DeadLetterGroup, filter: &Filter, most: u32) -> AgeRange {
+        let mut range = AgeRange { jobs: 0, first: NONE, last: NONE, examined: 0, more: false };
         for slot in self.walk_group(group, filter) {
-            if *rows_left == 0 {
+            if range.examined == most {
                 range.more = true;
                 break;
             }
-            *rows_left -= 1;
+            range.examined += 1;
             if range.jobs == 0 && is_before(&self.rows[slot], filter) {
                 continue;
             }

@@ -238,9 +238,16 @@ impl State {
             self.dispatch.stalled.clear();
         }
         // Only now is it known what is left: overlapping groups have all taken their jobs.
+        let open = self.open_queues();
+        for &queue in &open {
+            for nth in 0..self.queues[queue as usize].groups.len() {
+                let group = self.queues[queue as usize].groups[nth].group;
+                self.notify_waiting(group, &open, out);
+            }
+        }
         for group in queued_groups.drain(..) {
             self.dispatch.groups[group].is_queued = false;
-            self.notify_waiting(group, out);
+            self.notify_waiting(group, &open, out);
         }
         // The lists keep their memory for the next command.
         self.dispatch.changed_queues = changed_queues;
@@ -314,16 +321,23 @@ impl State {
         }
     }
 
-    /// Notifies subscriptions without credit that jobs wait: once, until they have had credit
-    /// again.
-    fn notify_waiting(&mut self, group: u32, out: &mut Outcomes) {
-        let g = &mut self.dispatch.groups[group];
-        if g.ready == 0 {
+    /// Notifies subscriptions without credit that jobs wait, also those of the `open` queues: once,
+    /// until they have had credit again.
+    fn notify_waiting(&mut self, group: u32, open: &[u32], out: &mut Outcomes) {
+        let g = &self.dispatch.groups[group];
+        if g.unnotified.is_empty() {
             return;
         }
+        let open = open.iter().map(|&queue| &self.queues[queue as usize]);
+        let open = open.filter(|q| q.groups.iter().any(|member| member.group == group));
+        let jobs = g.ready + open.map(|q| q.counts.ready).sum::<u64>();
+        if jobs == 0 {
+            return;
+        }
+        let g = &mut self.dispatch.groups[group];
         while let Some(subscription) = g.unnotified.pop_first() {
             let s = &self.dispatch.subscriptions[subscription];
-            let waiting = Waiting { subscription: s.number, jobs: g.ready };
+            let waiting = Waiting { subscription: s.number, jobs };
             out.replies.push((s.link, Reply::Waiting(waiting)));
         }
     }

@@ -17,7 +17,7 @@ impl State {
 
     /// Whether a batch is to go to another publisher. It is answered here if it was accepted
     /// before, or if all of its jobs exist here: elsewhere they would run a second time.
-    pub(crate) fn must_go_to_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
+    pub fn must_go_to_another(&self, link: LinkId, batch: &EnqueueBatch) -> bool {
         if !self.draining {
             return false;
         }

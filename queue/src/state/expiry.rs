@@ -1,6 +1,7 @@
-//! Jobs with an expiry time. Such a job expires while it waits, scheduled or ready, if no attempt
-//! was made by then; a started job runs to its end. The set of jobs that may expire is sorted by
-//! time and holds no others, so jobs without expiry cost nothing.
+//! Jobs with an expiry time. Such a job expires while it waits, scheduled or ready, unless an
+//! attempt was used up or a handler snoozed or throttled it; a running job runs to its end. The set
+//! of jobs that may expire is sorted by time and holds no others, so jobs without expiry cost
+//! nothing.
 
 use longshore_protocol::JobChange;
 
@@ -52,6 +53,14 @@ impl State {
     pub(super) fn unwatch_expiry(&mut self, slot: u32) {
         if let Some(at) = self.expires_at(slot) {
             self.timers.expiring.remove(&(at, slot));
+        }
+    }
+
+    /// A handler began, without using up its attempt: a running job no longer expires.
+    pub(super) fn clear_expiry(&mut self, slot: u32) {
+        let side = self.rows[slot].side;
+        if side != NONE {
+            self.sides[side].expires_at = None;
         }
     }
 

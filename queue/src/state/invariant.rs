@@ -143,7 +143,7 @@ impl State {
     }
 
     fn check_queues(&self) -> Result<(), String> {
-        let mut collect = BTreeSet::new();
+        let (mut collect, mut sorted) = (BTreeSet::new(), 0);
         for (number, queue) in (0u32..).zip(&self.queues) {
             let path = &queue.path;
             ensure!(self.paths.get(path) == Some(number), "{path} leads to another queue");
@@ -151,6 +151,8 @@ impl State {
             let all = queue.ready.len() + queue.fair_ready;
             ensure!(ready.len() as u64 == queue.ready.len(), "{path}: ready jobs differ");
             ensure!(all == queue.counts.ready, "{path}: ready jobs are miscounted");
+            sorted += ready.iter().filter(|(_, is_late, _)| *is_late).count();
+            sorted += queue.ended.own_removals.len();
             let mut last = None;
             for (priority, is_late, slot) in ready {
                 let row = &self.rows[slot];
@@ -195,6 +197,7 @@ impl State {
             collect.extend(queue.ended.cleanup_at.map(|at| (at, number)));
         }
         ensure!(collect == self.timers.cleanup, "the queues with a cleanup timer differ");
+        ensure!(sorted as u64 == self.sorted_jobs, "jobs in sorted sets are miscounted");
         Ok(())
     }
 
@@ -288,6 +291,7 @@ impl State {
             }
             let link = self.links.get(&session.link).map(|link| link.session);
             ensure!(session.is_up == (link == Some(number)), "session {id}: link state differs");
+            ensure!(!session.is_up || !session.ended_by_start, "session {id} is up and ended");
             ensure!(
                 session.is_up != session.forget_at.is_some(),
                 "session {id}: removal time differs"
@@ -434,6 +438,14 @@ impl State {
                 ensure!(is_busy, "a subscription is parked, and a handler is free");
             }
         }
+        // The first queue of a line may have room, and lack only a credit.
+        let first = self.limits.entries.values().filter_map(|entry| entry.line.front());
+        let has_room = |queue: &u32| {
+            let next = self.next_ready(*queue).filter(|_| self.queues[*queue as usize].pauses == 0);
+            next.is_some_and(|(_, slot)| self.fits_limits(*queue, slot))
+        };
+        let open = first.copied().filter(|_| self.dispatch.credits == 0).filter(has_room);
+        let open: Vec<&Queue> = open.map(|queue| &self.queues[queue as usize]).collect();
         for (number, group) in self.dispatch.groups.iter() {
             let sources = &group.sources;
             let texts = sources.sources.patterns.iter().map(|source| source.pattern.as_str());
@@ -467,7 +479,8 @@ impl State {
                     !is_unnotified || s.credit == 0,
                     "{pattern}: a subscription with credit is marked unnotified"
                 );
-                let is_notified = group.ready == 0 || !is_unnotified;
+                let is_open = open.iter().any(|q| sources.lane_of(&q.path).is_some());
+                let is_notified = group.ready == 0 && !is_open || !is_unnotified;
                 ensure!(
                     is_notified,
                     "{pattern}: jobs wait, and a subscription without credit is unnotified"

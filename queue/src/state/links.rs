@@ -64,8 +64,11 @@ impl State {
     /// they resume or expire.
     pub(super) fn apply_start(&mut self, start: &Start) {
         self.take_rules(&start.rules);
-        for link in self.links.keys().copied().collect::<Vec<_>>() {
+        for (link, session) in
+            self.links.iter().map(|(&link, up)| (link, up.session)).collect::<Vec<_>>()
+        {
             self.link_lost(link);
+            self.sessions.table[session].ended_by_start = true;
         }
         // An epoch that jumps, because starts were lost, advances the tokens, too.
         let floor = start.epoch.0.saturating_mul(self.rules.tokens_per_start);
@@ -150,6 +153,7 @@ impl State {
         let session = &mut self.sessions.table[number];
         session.link = link;
         session.is_up = true;
+        session.ended_by_start = false;
         session.role = role;
         session.work = work.cloned().map(Arc::new);
         let known = session.name;

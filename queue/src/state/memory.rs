@@ -19,7 +19,7 @@ use super::transition::SideRow;
 /// A slot in the index of ids or of tokens: 64 bytes for 12 slots, of which seven or more are used.
 const INDEX_BYTES: usize = 9;
 /// A waiting job's timer, number and time in a `BTreeSet`, whose nodes are at least two thirds
-/// full; or the rank of a blocked job that came late.
+/// full; the rank of a ready or blocked job that came late; or an ended job's removal time.
 const WAIT_BYTES: usize = 24;
 /// A job's unique options.
 const PROFILE_BYTES: usize = size_of::<Profile>() + INDEX_BYTES;
@@ -46,6 +46,7 @@ impl State {
         let waiting = due.mono.len()
             + due.wall.len()
             + due.expiring.len()
+            + self.sorted_jobs as usize
             + self.orders.blocked.late()
             + self.shares.jobs.len()
             + 2 * (self.limits.waiting.late() + self.limits.candidates.late());

@@ -136,6 +136,9 @@ pub struct State {
     sides: Slab<SideRow>,
     /// Attempts and checkpoints of all side rows.
     side_items: u64,
+    /// Ready jobs that came after a younger one, and ended jobs with their own retention: each has
+    /// an entry in a sorted set of its queue.
+    sorted_jobs: u64,
     names: WorkerNames,
     dead: DeadLetters,
     profiles: Profiles,
@@ -189,6 +192,7 @@ impl State {
             rows: Rows::default(),
             sides: Slab::default(),
             side_items: 0,
+            sorted_jobs: 0,
             names: WorkerNames::default(),
             dead: DeadLetters::default(),
             profiles: Profiles::default(),

@@ -272,6 +272,7 @@ impl State {
                 RunningLease {
                     token: Token(row.when),
                     link: session.link,
+                    worker_is_lost: !session.is_up && !session.ended_by_start,
                     lease_ms: self.lease_ms(row),
                     run_timeout_ms: self.run_timeout_ms(row),
                 }
@@ -282,11 +283,6 @@ impl State {
     /// The job that has that lease.
     pub fn job_of(&self, token: Token) -> Option<JobId> {
         self.rows.find_token(token).map(|slot| self.rows[slot].id)
-    }
-
-    /// True while the link is up.
-    pub fn is_up(&self, link: LinkId) -> bool {
-        self.links.contains_key(&link)
     }
 
     /// True when the link is up and its session holds that lease.

@@ -62,35 +62,50 @@ impl Ready {
         })
     }
 
-    /// Adds a job. One that is `Fresh` is younger than every other of the queue.
-    pub(super) fn add(&mut self, rows: &mut Rows, priority: i32, slot: u32, substate: Substate) {
+    /// Adds a job; returns whether it came late. One that is `Fresh` is younger than every other of
+    /// the queue.
+    pub(super) fn add(
+        &mut self,
+        rows: &mut Rows,
+        priority: i32,
+        slot: u32,
+        substate: Substate,
+    ) -> bool {
         let level = self.levels.entry(Reverse(priority)).or_default();
-        match substate {
-            Substate::Fresh => level.listed.push_back(rows, Links::Main, slot),
-            _ if level.listed.is_empty()
-                || rows[level.listed.tail].order() < rows[slot].order() =>
-            {
-                level.listed.push_back(rows, Links::Main, slot);
-            }
-            _ => _ = level.late.insert((rows[slot].order(), slot)),
+        let is_late = substate != Substate::Fresh
+            && !level.listed.is_empty()
+            && rows[level.listed.tail].order() > rows[slot].order();
+        if is_late {
+            level.late.insert((rows[slot].order(), slot));
+        } else {
+            level.listed.push_back(rows, Links::Main, slot);
         }
         self.len += 1;
+        is_late
     }
 
-    /// Removes a job.
-    pub(super) fn remove(&mut self, rows: &mut Rows, priority: i32, slot: u32, substate: Substate) {
+    /// Removes a job; returns whether it had come late.
+    pub(super) fn remove(
+        &mut self,
+        rows: &mut Rows,
+        priority: i32,
+        slot: u32,
+        substate: Substate,
+    ) -> bool {
         let Some(level) = self.levels.get_mut(&Reverse(priority)) else {
             debug_assert!(false, "a ready job has a level");
-            return;
+            return false;
         };
-        match substate {
-            Substate::Returned if level.late.remove(&(rows[slot].order(), slot)) => {}
-            _ => level.listed.unlink(rows, Links::Main, slot),
+        let was_late =
+            substate == Substate::Returned && level.late.remove(&(rows[slot].order(), slot));
+        if !was_late {
+            level.listed.unlink(rows, Links::Main, slot);
         }
         self.len -= 1;
         if level.is_empty() && self.levels.len() > LEVELS_RETAINED {
             self.levels.remove(&Reverse(priority));
         }
+        was_late
     }
 
     /// Since when the longest-waiting of the priorities' next jobs has been ready, in monotonic
@@ -114,13 +129,16 @@ impl Ready {
         self.levels.entry(Reverse(priority)).or_default().listed = list;
     }
 
-    /// Counts a ready job of a snapshot; one that is in no list came late.
-    pub(super) fn restored(&mut self, rows: &Rows, priority: i32, slot: u32) {
+    /// Counts a ready job of a snapshot; returns whether it came late, as it did if it is in no
+    /// list.
+    pub(super) fn restored(&mut self, rows: &Rows, priority: i32, slot: u32) -> bool {
         let level = self.levels.entry(Reverse(priority)).or_default();
-        if rows[slot].prev == NONE && level.listed.head != slot {
+        let is_late = rows[slot].prev == NONE && level.listed.head != slot;
+        if is_late {
             level.late.insert((rows[slot].order(), slot));
         }
         self.len += 1;
+        is_late
     }
 
     /// Every ready job, and whether it came late, by a full scan: for the invariant.

@@ -51,6 +51,7 @@ impl State {
         if own_ms.is_some() {
             q.ended.own.push_back(&mut self.rows, Links::Main, slot);
             q.ended.own_removals.insert((removal_at, slot));
+            self.sorted_jobs += 1;
         } else {
             q.ended.list.push_back(&mut self.rows, Links::Main, slot);
         }
@@ -99,6 +100,7 @@ impl State {
         if let Some(ms) = own_ms {
             ended.own.unlink(&mut self.rows, Links::Main, slot);
             ended.own_removals.remove(&(ended_ms.saturating_add(ms), slot));
+            self.sorted_jobs -= 1;
         } else {
             ended.list.unlink(&mut self.rows, Links::Main, slot);
         }
@@ -112,6 +114,7 @@ impl State {
         } else if let Some(ms) = self.own_keep_ms(row) {
             let removal_at = row.ended_mono_ms().saturating_add(ms);
             self.queues[row.queue as usize].ended.own_removals.insert((removal_at, slot));
+            self.sorted_jobs += 1;
         }
     }
 

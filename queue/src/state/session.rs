@@ -21,6 +21,8 @@ pub(super) struct Session {
     /// Its present link, or its last one.
     pub(super) link: LinkId,
     pub(super) is_up: bool,
+    /// Its last link was up until a start ended it, so its worker may reconnect.
+    pub(super) ended_by_start: bool,
     /// Who opened it; empty without an identity.
     pub(super) identity: Box<str>,
     /// The queues whose jobs its present link may take; none for all.
@@ -55,6 +57,7 @@ impl Session {
             role: Role::Tool,
             link,
             is_up: true,
+            ended_by_start: false,
             identity: Box::default(),
             work: None,
             leases: List::default(),

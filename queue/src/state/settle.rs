@@ -102,8 +102,14 @@ impl State {
             Verdict::Complete(result) => self.complete(slot, result, out),
             Verdict::Fail(error) => self.fail(slot, self.error_at(batch, error), out),
             Verdict::Release => self.return_job(slot, JobChange::Released, out),
-            Verdict::Snooze(ms) => self.snooze(slot, ms, out),
-            Verdict::Throttle(ms) => self.throttle(slot, ms, out),
+            Verdict::Snooze(ms) => {
+                self.clear_expiry(slot);
+                self.snooze(slot, ms, out);
+            }
+            Verdict::Throttle(ms) => {
+                self.clear_expiry(slot);
+                self.throttle(slot, ms, out);
+            }
             Verdict::Bury(error) => {
                 let error = Some(self.error_at(batch, error));
                 self.consume_attempt(slot, AttemptOutcome::Buried, error);

@@ -65,16 +65,29 @@ impl State {
 
     fn make_scheduled_ready(&mut self, out: &mut Outcomes) {
         for _ in 0..self.rules.step_jobs {
-            let mono = self.timers.mono.first().filter(|&&(at, _)| at <= self.now.mono_ms);
-            let wall = self.timers.wall.first().filter(|&&(at, _)| at <= self.now.wall_ms);
-            let Some(&(_, slot)) = mono.or(wall) else { break };
-            if self.rows[slot].substate == Substate::Prepared {
-                self.bury_unconfirmed(slot, out);
-            } else if self.is_expired(slot) {
-                self.expire_job(slot, out);
-            } else {
-                self.return_job(slot, JobChange::CameDue, out);
+            let Some(&(at, slot)) = self.timers.mono.first() else { break };
+            if at > self.now.mono_ms {
+                break;
             }
+            self.come_due(slot, out);
+        }
+        // Of their own, so that many retries do not delay jobs with a time.
+        for _ in 0..self.rules.step_jobs {
+            let Some(&(at, slot)) = self.timers.wall.first() else { break };
+            if at > self.now.wall_ms {
+                break;
+            }
+            self.come_due(slot, out);
+        }
+    }
+
+    fn come_due(&mut self, slot: u32, out: &mut Outcomes) {
+        if self.rows[slot].substate == Substate::Prepared {
+            self.bury_unconfirmed(slot, out);
+        } else if self.is_expired(slot) {
+            self.expire_job(slot, out);
+        } else {
+            self.return_job(slot, JobChange::CameDue, out);
         }
     }
 

@@ -276,7 +276,8 @@ impl State {
         match share {
             NONE => {
                 let ready = &mut self.queues[queue as usize].ready;
-                ready.add(&mut self.rows, priority, slot, substate);
+                let is_late = ready.add(&mut self.rows, priority, slot, substate);
+                self.sorted_jobs += u64::from(is_late);
             }
             share => self.add_to_share(slot, share),
         }
@@ -297,7 +298,8 @@ impl State {
             let (queue, substate) = (row.queue, row.substate);
             let priority = self.profiles.options(row.profile).priority;
             let ready = &mut self.queues[queue as usize].ready;
-            ready.remove(&mut self.rows, priority, slot, substate);
+            let was_late = ready.remove(&mut self.rows, priority, slot, substate);
+            self.sorted_jobs -= u64::from(was_late);
         } else {
             self.remove_from_share(slot, share);
         }

@@ -144,10 +144,11 @@ impl<L: Log> Store<L> {
             defaults: options.defaults,
         };
         // The start ends every link. If a lease's link was lost before, its worker is gone and will
-        // not reconnect after the restart: the lease gets the grace, not the window.
+        // not reconnect after the restart: the lease gets the grace, not the window. A link
+        // that an earlier start ended was up until then: its worker may still be dialling.
         store.pending.outcomes.wants_events = store.tail.is_recording();
-        let has_link = |lease: &RunningLease| store.state.is_up(lease.link);
-        let (mut linked, mut lost): (Vec<_>, Vec<_>) = store.state.running().partition(has_link);
+        let is_lost = |lease: &RunningLease| lease.worker_is_lost;
+        let (mut lost, mut linked): (Vec<_>, Vec<_>) = store.state.running().partition(is_lost);
         let index = store.submit(now, Command::Start(start))?;
         store.tail.begin(index, epoch);
         if is_copy {
@@ -172,10 +173,10 @@ impl<L: Log> Store<L> {
         let mut discarded = Released::default();
         store.release(store.log.committed(), &mut discarded);
         let now_ms = store.latest_ms;
-        for RunningLease { token, link, lease_ms, run_timeout_ms } in linked {
+        for RunningLease { token, link, lease_ms, run_timeout_ms, .. } in linked {
             store.leases.restarted(now_ms, token, link, lease_ms, run_timeout_ms);
         }
-        for RunningLease { token, link, lease_ms, run_timeout_ms } in lost {
+        for RunningLease { token, link, lease_ms, run_timeout_ms, .. } in lost {
             store.leases.granted(now_ms, token, link, lease_ms, run_timeout_ms);
         }
         Ok(store)

@@ -8,7 +8,9 @@
 //! the first one leaves the line, and its groups are served; then the next. A queue that comes
 //! later waits at its end, even if its job would fit. So each comes to its turn, and a turn costs
 //! one attempt to deliver. It passes if no credit of its groups waits then, and one of the line
-//! of two limits at once only if both have room at that time: nothing is reserved meanwhile.
+//! of two limits at once only if both have room at that time: nothing is reserved meanwhile. Where
+//! no credit waits at all, the first one keeps its turn, and its groups are notified of its jobs,
+//! not those of the queues behind it.
 
 use longshore_protocol::LimitScope;
 use longshore_protocol::messages::work::LimitedBy;
@@ -109,33 +111,52 @@ impl State {
             return;
         }
         match self.held_opening(queue) {
-            (opening, limit) if opening != Opening::Now && limit == held.limit => {
+            Some((opening, limit)) if opening != Opening::Now && limit == held.limit => {
                 self.set_held_timer(queue, opening);
             }
             _ => self.let_go(queue),
         }
     }
 
-    /// When the queue's next job fits; a queue that delivers none is not held back.
-    fn held_opening(&self, queue: u32) -> (Opening, u32) {
+    /// When the queue's next job fits; none if it delivers none.
+    fn held_opening(&self, queue: u32) -> Option<(Opening, u32)> {
         let next = self.next_ready(queue).filter(|_| self.queues[queue as usize].pauses == 0);
-        next.map_or((Opening::Now, NONE), |(_, slot)| self.next_opening(slot))
+        next.map(|(_, slot)| self.next_opening(slot))
     }
 
-    /// Whether credits wait, and the first queue of a line may leave it.
+    fn first_in_line(&self, limit: u32) -> Option<u32> {
+        self.limits.entries.get(&limit)?.line.front().copied()
+    }
+
+    /// Whether the first queue of a line leaves it.
     pub(super) fn has_open_line(&self) -> bool {
-        let is_open = |limit: &u32| {
-            let first = self.limits.entries.get(limit).and_then(|entry| entry.line.front());
-            first.is_some_and(|&queue| self.may_leave_line(*limit, queue))
+        let is_open = |&limit: &u32| {
+            self.first_in_line(limit).is_some_and(|queue| self.leaves_line(limit, queue))
         };
-        self.dispatch.credits > 0
-            && self.delivery_budget > 0
-            && self.limits.lines.iter().any(is_open)
+        self.delivery_budget > 0 && self.limits.lines.iter().any(is_open)
     }
 
-    fn may_leave_line(&self, limit: u32, queue: u32) -> bool {
-        let (opening, by) = self.held_opening(queue);
-        opening == Opening::Now || by != limit
+    /// Whether the first queue of the limit's line leaves it. One that delivers nothing, or whose
+    /// next job another limit holds back, leaves, so that the others move up.
+    fn leaves_line(&self, limit: u32, queue: u32) -> bool {
+        match self.held_opening(queue) {
+            None => true,
+            Some((Opening::Now, _)) => !self.lacks_credit(queue),
+            Some((_, by)) => by != limit,
+        }
+    }
+
+    /// Whether the first queue of a line has room and workers, and only a credit is missing.
+    fn lacks_credit(&self, queue: u32) -> bool {
+        self.dispatch.credits == 0
+            && !self.queues[queue as usize].groups.is_empty()
+            && matches!(self.held_opening(queue), Some((Opening::Now, _)))
+    }
+
+    /// The first queues of lines that have room, where only a credit is missing.
+    pub(in crate::state) fn open_queues(&self) -> Vec<u32> {
+        let first = self.limits.lines.iter().filter_map(|&limit| self.first_in_line(limit));
+        first.filter(|&queue| self.lacks_credit(queue)).collect()
     }
 
     /// Lets queues leave the lines of shared limits, one after another, and serves their groups.
@@ -160,12 +181,13 @@ impl State {
 
     fn serve_line(&mut self, limit: u32, out: &mut Outcomes) -> bool {
         let mut has_left = false;
-        while self.dispatch.credits > 0 && self.delivery_budget > 0 {
-            let first = self.limits.entries.get(&limit).and_then(|entry| entry.line.front());
-            let Some(&queue) = first else { break };
-            if !self.may_leave_line(limit, queue) {
-                let (opening, _) = self.held_opening(queue);
-                self.set_held_timer(queue, opening);
+        while self.delivery_budget > 0
+            && let Some(queue) = self.first_in_line(limit)
+        {
+            if !self.leaves_line(limit, queue) {
+                if let Some((opening, _)) = self.held_opening(queue) {
+                    self.set_held_timer(queue, opening);
+                }
                 break;
             }
             // The rest of the line continues with the next `Tick`.
@@ -187,9 +209,12 @@ impl State {
         has_left
     }
 
-    /// The limit that holds the queue back.
+    /// The limit that holds the queue back; none if only a credit is missing.
     pub(in crate::state) fn limited_by(&self, queue: u32) -> Option<LimitedBy> {
         let held = self.queues[queue as usize].held?;
+        if self.first_in_line(held.limit) == Some(queue) && self.lacks_credit(queue) {
+            return None;
+        }
         let limit = self.limits.entries.get(&held.limit)?.limit.name.clone();
         Some(LimitedBy { limit, until: held.until.map(|at| self.wall_at(at)) })
     }

@@ -27,7 +27,7 @@ use crate::log::Snapshot;
 use crate::outcome::RecordRef;
 
 /// The format's version.
-const VERSION: u8 = 11;
+const VERSION: u8 = 12;
 /// A block ends with the entry that reaches this length. The longest entry, a session with many
 /// mixed answers, has up to 12 MB. In tests a few jobs make several blocks.
 pub(super) const BLOCK_BYTES: usize = if cfg!(test) { 64 } else { 256 * 1024 };

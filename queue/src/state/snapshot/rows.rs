@@ -49,7 +49,10 @@ impl State {
             match substate {
                 Substate::Fresh | Substate::Returned => {
                     match self.profiles.keys(self.rows[slot].profile).share {
-                        NONE => q.ready.restored(&self.rows, priority, slot),
+                        NONE => {
+                            let is_late = q.ready.restored(&self.rows, priority, slot);
+                            self.sorted_jobs += u64::from(is_late);
+                        }
                         share => self.add_to_share(slot, share),
                     }
                 }

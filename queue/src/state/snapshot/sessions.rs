@@ -35,6 +35,7 @@ impl Encode for Session {
         self.id.encode(out);
         self.link.encode(out);
         out.bool(self.is_up);
+        out.bool(self.ended_by_start);
         self.role.encode(out);
         out.u64(u64::from(self.name));
         out.string(&self.identity);
@@ -62,6 +63,7 @@ impl Decode for Session {
     fn decode(r: &mut Reader) -> Result<Session, WireError> {
         let mut session = Session::new(SessionId::decode(r)?, LinkId::decode(r)?);
         session.is_up = r.bool()?;
+        session.ended_by_start = r.bool()?;
         session.role = Role::decode(r)?;
         session.name = r.u32()?;
         session.identity = r.string("identity", CLIENT_IDENTITY_BYTES_MAX)?.into();

@@ -1,16 +1,17 @@
 //! Limits of queues, of limit keys, and shared ones.
 
 use longshore_protocol::messages::work::{
-    Action, BlockedBy, LimitedBy, NewSettle, RequestError, Selection,
+    Action, BlockedBy, LimitedBy, NewSettle, RequestError, Selection, Waiting,
 };
 use longshore_protocol::{
-    EnqueueOutcome, JobLimit, JobOptions, JobRate, JobState, LimitScope, LinkId, NewJob, Refusal,
+    EnqueueOutcome, Gate, JobLimit, JobOptions, JobRate, JobState, LimitScope, LinkId, NewJob,
+    Refusal,
 };
 
 use super::scenario::*;
 use crate::Rules;
 use crate::command::Command;
-use crate::outcome::{Assignment, Reply};
+use crate::outcome::{Assignment, Outcomes, Reply};
 use crate::state::{State, steps};
 
 fn limit(scope: LimitScope, pattern: &str) -> JobLimit {
@@ -65,6 +66,20 @@ fn numbers(delivered: &[Assignment], scenario: &StateScenario) -> Vec<u32> {
         (0..1_000).find(is_it).expect("a job of the test")
     };
     delivered.iter().map(number).collect()
+}
+
+/// Takes back one credit.
+fn recall(scenario: &mut StateScenario, link: LinkId) -> Outcomes {
+    scenario.apply(Command::Recall { link, subscription: 1, count: 1 })
+}
+
+/// How many jobs each notice of a subscription without credit counts.
+fn notices(out: &Outcomes) -> Vec<u64> {
+    let jobs = |(_, reply): &(LinkId, Reply)| match reply {
+        Reply::Waiting(Waiting { subscription: 1, jobs }) => Some(*jobs),
+        _ => None,
+    };
+    out.replies.iter().filter_map(jobs).collect()
 }
 
 fn states(scenario: &StateScenario, jobs: std::ops::RangeInclusive<u32>) -> Vec<JobState> {
@@ -146,6 +161,60 @@ fn a_backlog_without_limits_does_not_delay_a_queue_that_waits_for_a_shared_limit
         assert_eq!(numbers(&delivered, &scenario), [next]);
         token = delivered[0].token;
     }
+}
+
+#[test]
+fn worker_without_credit_is_notified_when_a_shared_limit_has_room() {
+    let mut scenario = StateScenario::begin();
+    set(&mut scenario, &limit(LimitScope::Shared, "/jobs/*")).expect("a limit");
+    scenario.fill(1..=3);
+    let (worker, delivered) = scenario.worker("w", "/jobs/*", 2);
+    assert_eq!(numbers(&delivered, &scenario), [1]);
+    assert!(notices(&recall(&mut scenario, worker)).is_empty());
+    assert!(scenario.stat_of(QUEUE).limited_by.is_some());
+    restored(&mut scenario);
+    let complete = NewSettle::Complete { result: None };
+    let (_, out) = scenario.settle(worker, delivered[0].token, &complete);
+    assert_eq!(notices(&out), [2]);
+    assert_eq!((scenario.stat_of(QUEUE).limited_by, scenario.job(2).info.blocked), (None, None));
+    let delivered = scenario.credit(worker, 1, 1);
+    assert_eq!(numbers(&delivered, &scenario), [2]);
+}
+
+#[test]
+fn each_queue_of_a_line_is_notified_of_when_its_rate_opens() {
+    let mut scenario = StateScenario::begin();
+    set(&mut scenario, &rated(LimitScope::Shared, "/jobs/*", (1, 1_000, 1))).expect("a limit");
+    let producer = scenario.link("p");
+    scenario.enqueue(producer, &[to(1, "/jobs/a"), to(2, "/jobs/b"), to(3, "/jobs/c")]);
+    let (worker, delivered) = scenario.worker("w", "/jobs/*", 2);
+    assert_eq!(numbers(&delivered, &scenario), [1]);
+    assert!(notices(&recall(&mut scenario, worker)).is_empty());
+    for (next, opens_at) in [(2, 2_000), (3, 3_000)] {
+        let out = scenario.tick_at_next_timer();
+        assert_eq!((notices(&out), scenario.now.mono_ms), (vec![1], opens_at));
+        let delivered = scenario.credit(worker, 1, 1);
+        assert_eq!(numbers(&delivered, &scenario), [next]);
+    }
+}
+
+#[test]
+fn a_paused_queue_keeps_no_other_in_the_line_of_a_shared_limit() {
+    let mut scenario = StateScenario::begin();
+    set(&mut scenario, &limit(LimitScope::Shared, "/jobs/*")).expect("a limit");
+    let producer = scenario.link("p");
+    scenario.enqueue(producer, &[to(1, "/jobs/a"), to(2, "/jobs/a"), to(3, "/jobs/b")]);
+    let (worker, delivered) = scenario.worker("w", "/jobs/*", 2);
+    assert_eq!(numbers(&delivered, &scenario), [1]);
+    recall(&mut scenario, worker);
+    let (gate, pattern) = (Gate::Delivery, glob("/jobs/a"));
+    let link = LinkId(900);
+    scenario.apply(Command::Pause { link, request: 1, gate, pattern, paused: true });
+    let complete = NewSettle::Complete { result: None };
+    let (_, out) = scenario.settle(worker, delivered[0].token, &complete);
+    assert_eq!(notices(&out), [1]);
+    let delivered = scenario.credit(worker, 1, 1);
+    assert_eq!(numbers(&delivered, &scenario), [3]);
 }
 
 #[test]

@@ -86,6 +86,21 @@ fn timers_run_in_bounded_steps() {
 }
 
 #[test]
+fn jobs_with_a_time_do_not_wait_for_many_delayed_ones() {
+    let mut scenario = small_steps();
+    let producer = scenario.link("producer");
+    let at = Due::At(scenario.now.wall_ms + 100);
+    let delayed = JobOptions { due: Due::After(100), ..JobOptions::default() };
+    let timed = JobOptions { due: at, ..JobOptions::default() };
+    scenario.enqueue(producer, &(1..=30).map(|n| with(n, delayed.clone())).collect::<Vec<_>>());
+    scenario.enqueue(producer, &[with(31, timed)]);
+    scenario.later(100);
+    scenario.apply(Command::Tick);
+    assert_eq!(scenario.counts().ready, 11);
+    assert_eq!(scenario.job(31).info.state, JobState::Ready);
+}
+
+#[test]
 fn expiry_at_delivery_runs_in_bounded_steps() {
     let mut scenario = StateScenario::with_rules(Rules { step_jobs: 3, ..Rules::STANDARD });
     let producer = scenario.link("producer");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use longshore_protocol::limits::{PAUSES_MAX, PAYLOAD_BYTES_MAX, WAIT_MS_MAX};
 use longshore_protocol::messages::work::{
-    Filter, JobsQuery, NewSettle, ReplaceOutcome, RequestError, Sources,
+    Action, Filter, JobsQuery, NewSettle, ReplaceOutcome, RequestError, Selection, Sources,
 };
 use longshore_protocol::{
     Due, Durability, Epoch, FrameWriter, Gate, JobId, JobOptions, JobState, LinkId, NewJob, Path,
@@ -13,7 +13,7 @@ use longshore_protocol::{
 use super::scenario::*;
 use crate::Rules;
 use crate::command::{Command, Secret, Start};
-use crate::outcome::Reply;
+use crate::outcome::{Assignment, Reply};
 use crate::state::rows::random_of;
 use crate::state::schedule::head_of;
 
@@ -112,6 +112,51 @@ fn listings_page_through_all_jobs_of_a_state() {
     assert_eq!(scenario.state.jobs(&query, None, scenario.now), (Vec::new(), None));
 }
 
+/// In tests a count by age examines 100 jobs.
+#[test]
+fn count_of_dead_letters_by_age_is_a_lower_bound_and_hides_no_group() {
+    let mut scenario = StateScenario::begin();
+    scenario.fill(1..=110);
+    let producer = scenario.link("producer");
+    let other = |number| NewJob { path: path("/jobs/other"), ..plain(number) };
+    scenario.enqueue(producer, &(201..=320).map(other).collect::<Vec<_>>());
+    let (worker, delivered) = scenario.worker("a", "/jobs/*", 1_000);
+    let bury = |scenario: &mut StateScenario, jobs: &[Assignment]| {
+        for job in jobs {
+            scenario.settle(worker, job.token, &NewSettle::Bury(error("of this")));
+        }
+    };
+    bury(&mut scenario, &delivered[..108]);
+    bury(&mut scenario, &delivered[110..]);
+    let from = scenario.later(1).now.wall_ms;
+    bury(&mut scenario, &delivered[108..109]);
+    let before = scenario.later(1).now.wall_ms;
+    bury(&mut scenario, &delivered[109..110]);
+    let ended = |pattern: &str, ended_from, ended_before| Filter {
+        ended_from,
+        ended_before,
+        ..Filter::of(glob(pattern)).in_state(JobState::Dead)
+    };
+    let (groups, more) = scenario.state.dead_groups(&ended("/jobs/*", None, Some(from)), None);
+    let groups: Vec<(&str, u64)> =
+        groups.iter().map(|view| (view.group.path.as_str(), view.group.jobs)).collect();
+    assert_eq!((groups, more), (vec![(QUEUE, 50), ("/jobs/other", 50)], true));
+
+    let count = |scenario: &StateScenario, selection: &Selection| {
+        let report = scenario.state.preview(Action::Drop, selection, None);
+        (report.done, report.more)
+    };
+    let both = Selection::Matching(ended(QUEUE, Some(from), Some(before)));
+    assert_eq!(count(&scenario, &both), (0, true), "older ones are before them");
+    let (link, request, action) = (LinkId(900), 1, Action::Drop);
+    let act = Command::Act { link, request, action, selection: both, pace: None, within: None };
+    scenario.apply(act);
+    assert_eq!(scenario.counts().dead, 109);
+    // The act has skipped the older ones, and a count does not examine them again.
+    let last = Selection::Matching(ended(QUEUE, Some(from), Some(before + 1)));
+    assert_eq!(count(&scenario, &last), (1, false));
+}
+
 #[test]
 fn renamed_session_makes_attempts_under_its_new_name() {
     let mut scenario = StateScenario::begin();
@@ -135,6 +180,27 @@ fn renamed_session_makes_attempts_under_its_new_name() {
     let workers: Vec<_> =
         (1..=2).map(|n| scenario.job(n).info.attempts[0].worker.clone()).collect();
     assert_eq!(workers, ["ann", "anna"]);
+}
+
+#[test]
+fn memory_counts_ready_jobs_that_came_late_and_own_retention() {
+    let mut scenario = StateScenario::begin();
+    let producer = scenario.link("producer");
+    let late = |n: u32| JobOptions { due: Due::After(u64::from(200 - n)), ..Default::default() };
+    let jobs: Vec<_> = (1..=100).map(|n| with(n, late(n))).collect();
+    scenario.enqueue(producer, &jobs);
+    let scheduled = scenario.state.memory_bytes();
+    scenario.later(200).apply(Command::Tick);
+    assert_eq!(scenario.counts().ready, 100);
+    // The first is in a list: its timer needs no entry any more.
+    let entry = scheduled - scenario.state.memory_bytes();
+    assert!((1..100).contains(&entry), "{entry}");
+
+    let own = JobOptions { keep_ms: Some(1_000), ..JobOptions::default() };
+    scenario.enqueue(producer, &(101..=200).map(|n| with(n, own.clone())).collect::<Vec<_>>());
+    let ready = scenario.state.memory_bytes();
+    scenario.act(Action::Cancel, Selection::Ids((101..=200).map(id).collect()));
+    assert_eq!(scenario.state.memory_bytes(), ready + 100 * entry);
 }
 
 #[test]

@@ -97,10 +97,10 @@ impl Model {
         }
     }
 
-    /// Ready jobs of the sources, without those of paused queues.
+    /// Ready jobs of the sources, without those of queues that are paused or limited.
     fn ready_for<'a>(&'a self, sources: &PermittedSources) -> impl Iterator<Item = &'a Job> {
         let ready = self.jobs.iter().filter(|job| job.phase == Phase::Ready);
-        let is_open = |job: &Job| !self.is_paused(&job.path) && !self.held.contains(&job.path);
+        let is_open = |job: &Job| !self.is_paused(&job.path) && !self.limited.contains(&job.path);
         ready.filter(move |job| lane_of(sources, &job.path).is_some() && is_open(job))
     }
 

@@ -228,8 +228,10 @@ impl Harness {
             assert_previewed(&command, &preview, report);
         }
         let stats = self.state.all_queue_stats(&glob("/**"), self.now);
-        let held = stats.into_iter().filter(|stat| stat.limited_by.is_some());
-        self.model.held = held.map(|stat| stat.path).collect();
+        let limited = stats.into_iter().filter(|stat| stat.limited_by.is_some());
+        self.model.limited = limited.map(|stat| stat.path).collect();
+        let held = self.state.queues.iter().filter(|queue| queue.held.is_some());
+        self.model.held = held.map(|queue| queue.path.clone()).collect();
         self.model.schedule_names = names;
         let expected = self.model.apply(index, self.now, &command, &out);
         compare_outcomes(&self.state, &command, &out, expected);

@@ -291,15 +291,14 @@ impl Model {
         let first = waits.filter_map(|job| self.first_limited(job));
         let keys =
             first.filter_map(|job| self.key_opens_at(job, self.ready_units(job), Before::AtMost));
-        let credits = self.subscriptions.iter().any(|s| s.credit > 0);
-        let is_served = credits && self.delivery_budget > 0;
-        let held = self.held.iter().filter(|path| is_served && !self.is_paused(path));
-        keys.chain(held.filter_map(|path| self.queue_opens_at(path))).collect()
+        let is_served = self.delivery_budget > 0;
+        let limited = self.limited.iter().filter(|path| is_served && !self.is_paused(path));
+        keys.chain(limited.filter_map(|path| self.queue_opens_at(path))).collect()
     }
 
     /// How the state describes what the job waits for.
     pub(super) fn limited_by(&self, job: &Job, actual: Option<&BlockedBy>) -> Option<BlockedBy> {
-        let is_held = job.phase == Phase::Ready && self.held.contains(&job.path);
+        let is_held = job.phase == Phase::Ready && self.limited.contains(&job.path);
         if job.phase != Phase::Limited && !is_held {
             return None;
         }

@@ -54,6 +54,8 @@ pub(super) struct Model {
     pub(super) rests: Vec<(Path, String, u64)>,
     /// The queues that the state holds back after the command.
     pub(super) held: Vec<Path>,
+    /// Those for which it names a limit, and not only a credit that is missing.
+    pub(super) limited: Vec<Path>,
     pub(super) closings: Vec<Glob>,
     pub(super) draining: bool,
     pub(super) delivery_budget: u64,
@@ -132,6 +134,7 @@ impl Model {
             starts: Vec::new(),
             rests: Vec::new(),
             held: Vec::new(),
+            limited: Vec::new(),
             closings: Vec::new(),
             draining: false,
             delivery_budget: u64::MAX,

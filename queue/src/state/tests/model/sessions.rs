@@ -269,6 +269,9 @@ impl Model {
             let error = JobError::decode(&mut Reader::new(bytes)).expect("it was built");
             (model.record(Command::BATCH_AT, span.at, span.length), Fingerprint::of(&error))
         };
+        if matches!(item.verdict, Verdict::Snooze(_) | Verdict::Throttle(_)) {
+            self.jobs[number].expires_at = None;
+        }
         match item.verdict {
             Verdict::Complete(result) => {
                 self.count_attempt(number, AttemptOutcome::Completed, None);
