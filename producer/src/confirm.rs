@@ -16,8 +16,12 @@ use crate::enqueue::{Enqueue, ResultError};
 use crate::outcome::Receipt;
 use crate::producer::Producer;
 use crate::queues::{
-    JobEnd, JobLocator, PatientError, PatientRequest, Queues, Target, WaitError, deadline_after,
+    JobEnd, JobLocator, PatientError, PatientRequest, Queues, QueuesError, Target, WaitError,
+    deadline_after,
 };
+
+/// The least time of an error after a request: zero means that there was none.
+const ASKED_MIN: Duration = Duration::from_millis(1);
 
 /// Why a job may not be confirmed. Retry after [`Away`](ConfirmError::Away); the other errors are
 /// final.
@@ -46,18 +50,14 @@ pub enum ConfirmError {
         /// The job's state.
         state: JobState,
     },
-    /// The publisher did not answer in time, and may or may not have confirmed the job. A retry is
-    /// safe until an hour after the job was prepared, when the publisher buries it as
-    /// `unconfirmed`.
-    #[error(
-        "Unknown: publisher {} did not answer within {waited:?}, and may or may not have confirmed \
-         the job: {why}",
-        .publisher.prefix()
-    )]
+    /// The publisher did not answer in time, and may or may not have confirmed the job; or it was
+    /// not asked. A retry is safe until an hour after the job was prepared, when the publisher
+    /// buries it as `unconfirmed`.
+    #[error("{}", away(.publisher, *.waited, .why))]
     Away {
         /// The publisher.
         publisher: PublisherId,
-        /// How long it was tried.
+        /// How long it was tried; 0 if it was not asked.
         waited: Duration,
         /// Why the publisher did not answer.
         why: String,
@@ -75,6 +75,17 @@ pub enum ConfirmError {
     /// has more than 128 bytes. Nothing was sent.
     #[error("the producer: {0}")]
     Name(NameError),
+}
+
+fn away(publisher: &PublisherId, waited: Duration, why: &str) -> String {
+    let publisher = publisher.prefix();
+    match waited.is_zero() {
+        true => format!("publisher {publisher} was not asked to confirm the job: {why}"),
+        false => format!(
+            "Unknown: publisher {publisher} did not answer within {waited:?}, and may or may not \
+             have confirmed the job: {why}"
+        ),
+    }
 }
 
 impl Producer {
@@ -129,7 +140,7 @@ impl Producer {
     /// confirmed; confirm it again.
     pub async fn confirm(&self, receipt: &Receipt) -> Result<(), ConfirmError> {
         let outcomes = self.confirm_all(std::slice::from_ref(receipt)).await;
-        outcomes.into_iter().next().unwrap_or(Err(unanswered(receipt)))
+        outcomes.into_iter().next().unwrap_or(Err(aborted(receipt, self.answer_timeout())))
     }
 
     /// Confirms many jobs, up to 10,000 with one request. Returns one outcome per receipt, in
@@ -146,7 +157,8 @@ impl Producer {
             let queues = self.queues().clone();
             tasks.spawn(async move {
                 let mut outcomes = Vec::with_capacity(jobs.len());
-                for part in jobs.chunks(BATCH_JOBS_MAX) {
+                let mut parts = jobs.chunks(BATCH_JOBS_MAX);
+                for part in parts.by_ref() {
                     let ids = part.iter().map(|&(_, id)| id).collect();
                     let confirmed = confirm_at(&queues, publisher, ids, deadline).await;
                     outcomes.extend(part.iter().map(|&(index, _)| index).zip(confirmed));
@@ -154,11 +166,14 @@ impl Producer {
                         break;
                     }
                 }
+                let late = || Err(not_asked(publisher, "the time was over".to_owned()));
+                outcomes.extend(parts.flatten().map(|&(index, _)| (index, late())));
                 outcomes
             });
         }
+        let waited = self.answer_timeout();
         let mut outcomes: Vec<_> =
-            receipts.iter().map(|receipt| Err(unanswered(receipt))).collect();
+            receipts.iter().map(|receipt| Err(aborted(receipt, waited))).collect();
         while let Some(joined) = tasks.join_next().await {
             for (index, outcome) in joined.unwrap_or_default() {
                 outcomes[index] = outcome;
@@ -202,10 +217,14 @@ impl Producer {
     }
 }
 
-/// The initial outcome, without an answer of the publisher.
-fn unanswered(receipt: &Receipt) -> ConfirmError {
-    let publisher = receipt.job.publisher;
-    ConfirmError::Away { publisher, waited: Duration::ZERO, why: "it was not asked".into() }
+/// The outcome of a job whose task ended early: it may have sent the request.
+fn aborted(receipt: &Receipt, waited: Duration) -> ConfirmError {
+    let (publisher, waited) = (receipt.job.publisher, waited.max(ASKED_MIN));
+    ConfirmError::Away { publisher, waited, why: "the request was aborted".to_owned() }
+}
+
+fn not_asked(publisher: PublisherId, why: String) -> ConfirmError {
+    ConfirmError::Away { publisher, waited: Duration::ZERO, why }
 }
 
 /// Confirms at one publisher, with one request.
@@ -237,10 +256,11 @@ async fn confirm_at(
         }
         Ok(_) => ConfirmError::Refused { publisher, why: RequestError::Unknown },
         Err(PatientError::Refused(why)) => ConfirmError::Refused { publisher, why },
-        Err(PatientError::Name(error)) => ConfirmError::Name(error),
+        Err(PatientError::Unsent(QueuesError::Name(error))) => ConfirmError::Name(error),
+        Err(PatientError::Unsent(error)) => not_asked(publisher, error.to_string()),
         Err(PatientError::TimedOut { away }) => ConfirmError::Away {
             publisher,
-            waited: began.elapsed(),
+            waited: began.elapsed().max(ASKED_MIN),
             why: away.unwrap_or_else(|| "it did not answer".to_owned()),
         },
     };

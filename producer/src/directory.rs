@@ -8,9 +8,14 @@ use longshore_resolver::{
     ClusterPublishers, PathAnswer, Publication, ReadClient, ReadError, Resolution,
 };
 
-/// No replica answered within this time.
+/// Why the publishers are unknown.
 #[derive(Debug)]
-pub(crate) struct DirectoryTimeout(pub(crate) Duration);
+pub(crate) enum DirectoryError {
+    /// No replica answered within this time.
+    Timeout(Duration),
+    /// There are no replicas.
+    NoReplicas,
+}
 
 /// A resolver, or publishers that the caller named.
 #[derive(Clone)]
@@ -28,8 +33,17 @@ impl Directory {
         }
     }
 
-    pub(crate) async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
+    /// Resolves the paths; with `all_publishers`, at a replica that knows them all, if there is
+    /// one.
+    pub(crate) async fn resolve(
+        &self,
+        paths: Vec<Path>,
+        all_publishers: bool,
+    ) -> Result<Resolution, ReadError> {
         match self {
+            Directory::Resolver(client) if all_publishers => {
+                client.resolve_all_publishers(paths).await
+            }
             Directory::Resolver(client) => client.resolve(paths).await,
             Directory::Named(set) => {
                 let publication = |publisher| Publication { publisher, terms: Terms::default() };
@@ -57,14 +71,17 @@ impl Directory {
         pattern: &Glob,
         limit: Duration,
         complete_wait: Duration,
-    ) -> Result<(bool, Vec<PublisherInfo>), DirectoryTimeout> {
+    ) -> Result<(bool, Vec<PublisherInfo>), DirectoryError> {
         let client = match self {
             Directory::Named(set) => return Ok((true, set.to_vec())),
+            Directory::Resolver(client) if !client.has_replicas() => {
+                return Err(DirectoryError::NoReplicas);
+            }
             Directory::Resolver(client) => client,
         };
         let mut watch = client.watch_publishers(pattern.clone());
         let first = tokio::time::timeout(limit, watch.changed()).await;
-        let mut set = first.map_err(|_| DirectoryTimeout(limit))?;
+        let mut set = first.map_err(|_| DirectoryError::Timeout(limit))?;
         let complete_timeout = tokio::time::sleep(complete_wait);
         tokio::pin!(complete_timeout);
         while !set.complete {

@@ -154,7 +154,8 @@ impl<J> Enqueue<'_, J> {
         self.set(|job| job.options.due = Due::At(since_1970(at)))
     }
 
-    /// The job expires if no attempt has begun by then; at most the end of the year 9999.
+    /// The job expires then if it waits, unless an attempt was used up, or a handler snoozed or
+    /// throttled it; at most the end of the year 9999.
     pub fn expires_at(self, at: SystemTime) -> Self {
         self.set(|job| job.options.expires_at = Some(since_1970(at)))
     }

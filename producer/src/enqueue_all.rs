@@ -28,6 +28,8 @@ const TURN_JOBS: usize = 1_000;
 const AHEAD_JOBS_MAX: usize = 1_000;
 /// Bytes of payload of these jobs; the last one may exceed it.
 const AHEAD_BYTES_MAX: usize = 1024 * 1024;
+/// How long the paths that were forgotten during a long wait may take to be resolved again.
+const RESOLVE_AGAIN_WAIT: Duration = Duration::from_secs(15);
 /// Most paths without a publisher that are not waited for again.
 const UNROUTED_PATHS_MAX: usize = 1_024;
 
@@ -48,8 +50,10 @@ pub struct EnqueueAll<I> {
     ahead: VecDeque<(JobId, Result<NewJob, EnqueueError>)>,
     /// The push of the last job in `results`, while its path has no route.
     unrouted_push: Option<(Target, PendingPush)>,
-    /// When the paths of the jobs in `ahead` were requested.
+    /// When the paths of the jobs in `ahead` were first requested.
     requested_at: Time,
+    /// When the wait for these paths began. Later than the request if some were forgotten.
+    waits_since: Time,
     /// The errors of paths without a publisher: one wait for each path, not one for each job.
     unrouted: HashMap<Target, EnqueueError>,
     /// Jobs that were sent and whose result was not returned; the index of the first one.
@@ -91,6 +95,7 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
             ahead: VecDeque::new(),
             unrouted_push: None,
             requested_at: Time::ZERO,
+            waits_since: Time::ZERO,
             unrouted: HashMap::new(),
             results: VecDeque::new(),
             first: 0,
@@ -201,8 +206,8 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
         Some((job.as_ref().map_or(id, |job| job.id), job))
     }
 
-    /// True if the request for the jobs in `ahead` ended an answer timeout ago: these jobs waited
-    /// for something else meanwhile.
+    /// True if the first request for the jobs in `ahead` ended an answer timeout ago: these jobs
+    /// waited for something else meanwhile.
     fn request_is_outdated(&self) -> bool {
         let age = self.handle.driver.now().saturating_sub(self.requested_at);
         age > self.handle.driver.options.answer_timeout.saturating_mul(2)
@@ -219,14 +224,23 @@ impl<I: Iterator<Item: IntoJob>> EnqueueAll<I> {
                 self.ahead.push_back(next);
             }
         }
-        if reads_ahead || outdated {
-            self.unrouted.clear();
+        let is_forgotten = !self.handle.driver.is_known(&job.path);
+        if reads_ahead || outdated || is_forgotten {
             let ahead = self.ahead.iter().filter_map(|(_, job)| job.as_ref().ok());
-            let jobs = std::iter::once(&job).chain(ahead);
-            self.requested_at = self.handle.driver.request_routes(jobs);
+            let now = self.handle.driver.request_routes(std::iter::once(&job).chain(ahead));
+            if reads_ahead || outdated {
+                self.unrouted.clear();
+                (self.requested_at, self.waits_since) = (now, now);
+            } else {
+                // Paths are forgotten while an earlier job waits for long. They have time to be
+                // resolved again, but not for another whole wait each.
+                let limit = self.handle.driver.options.answer_timeout;
+                let again = (now + RESOLVE_AGAIN_WAIT.min(limit)).saturating_sub(limit);
+                self.waits_since = self.waits_since.max(again);
+            }
         }
         let (handle, stream, path) = (self.handle.clone(), self.stream.clone(), target(&job));
-        let since = self.requested_at;
+        let since = self.waits_since;
         let push = async move {
             handle.driver.push_later(&stream, since, index, &job, false).await.map(drop)
         };
@@ -310,5 +324,64 @@ impl<I: Iterator<Item: IntoJob>> Future for AllResults<I> {
             results.push(result);
         }
         Poll::Ready(std::mem::take(results))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_protocol::{Epoch, Homes, PublisherId, PublisherInfo, Terms};
+    use longshore_resolver::{Cluster, PathAnswer, Publication, Resolution};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::{Producer, new_job};
+
+    /// The paths are forgotten while the job before them waits for a home that is away.
+    #[tokio::test(start_paused = true)]
+    async fn paths_that_were_forgotten_during_a_long_wait_are_resolved_again() {
+        let mut cluster = Cluster::from("127.0.0.1:1");
+        // The replica never answers; this test does.
+        cluster.timing.tries = u32::MAX;
+        let limit = Duration::from_secs(120);
+        let producer = Producer::builder().answer_timeout(limit).connect(cluster);
+        let [away, healthy, other] =
+            ["/away", "/healthy", "/away/other"].map(|text| Path::new(text).expect("a path"));
+        let keyed = |path: &Path| new_job(path.clone(), "x").idempotency_key("key");
+        let plain = || new_job(healthy.clone(), "x");
+        let mut all = producer.enqueue_all([keyed(&away), plain(), keyed(&other), plain()]);
+
+        let homes = ["/away", "/away/other"]
+            .map(|text| (text.parse().expect("a pattern"), vec!["other".to_owned()]));
+        let homes = Homes::new(homes);
+        let terms = Terms { homes: homes.expect("homes"), ..Terms::default() };
+        let address = [([127, 0, 0, 1], 1)];
+        let publisher = PublisherInfo::new(PublisherId([1; 16]), Epoch(1), "one", address);
+        let set: Arc<[Publication]> = [Publication { publisher, terms }].into();
+        let driver = all.handle.driver.clone();
+        tokio::spawn(async move {
+            loop {
+                let mut paths = vec![away.clone()];
+                // The others are refreshed once. Later no job uses them.
+                let seconds = driver.now().as_secs();
+                if seconds < 1 || (35..40).contains(&seconds) || seconds >= limit.as_secs() {
+                    paths.extend([healthy.clone(), other.clone()]);
+                }
+                let set = set.clone();
+                let answer = PathAnswer::Publishers { set, by_default: false, fallback: None };
+                let answers = vec![answer; paths.len()];
+                let resolution = Resolution { complete: true, answers };
+                driver.step(|state, now| state.core.resolved(now, &paths, Ok(resolution)));
+                // More often than the producer asks: no job sees a request without an answer.
+                sleep(Duration::from_millis(300)).await;
+            }
+        });
+
+        let outcome = all.next().await.expect("a result").outcome;
+        assert!(matches!(outcome, Err(EnqueueError::HomeAway { .. })), "{outcome:?}");
+        let next = tokio::time::timeout(limit / 2, all.next()).await;
+        assert!(next.is_err(), "it waits for a link: {next:?}");
+        let ended = all.results.iter().map(|result| result.outcome.is_some());
+        let ended: Vec<bool> = ended.collect();
+        assert_eq!(ended, [false, true, false], "the third waited with the first");
     }
 }

@@ -149,7 +149,8 @@ pub struct JobOptions {
     /// Stored, but not run before it is confirmed; `due` counts from the confirmation. If
     /// unconfirmed for an hour, it is buried.
     pub prepared: bool,
-    /// The job expires if no attempt has begun by this time: wall clock, milliseconds since 1970.
+    /// The job expires at this time if it waits then, unless an attempt was used up, or a handler
+    /// snoozed or throttled it: wall clock, milliseconds since 1970.
     /// At most the end of the year 9999.
     pub expires_at: Option<u64>,
     /// Attempts before it becomes a dead letter: 1 to 65,535. 25 by default: about three weeks with

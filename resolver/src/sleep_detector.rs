@@ -74,6 +74,7 @@ impl SleepDetector {
     /// 0.
     ///
     /// Deadlines are not extended by it: they use the clock that stopped, so none came nearer. But
+    /// publishers went on meanwhile: after a long sleep the replica warms again.
     pub(crate) fn since_last(&mut self, now: ClockReading) -> Duration {
         if now.after.saturating_sub(now.before) > READING_MAX {
             return Duration::ZERO;

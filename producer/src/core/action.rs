@@ -11,8 +11,9 @@ use crate::outcome::{BatchOutcome, EnqueueError};
 
 /// An action for the driver.
 pub(crate) enum Action<T> {
-    /// Resolve the paths, and pass the answer to [`Core::resolved`](super::Core::resolved).
-    Resolve(Vec<Path>),
+    /// Resolve the paths, and pass the answer to [`Core::resolved`](super::Core::resolved). With
+    /// `all_publishers`, from a replica that knows them all, if there is one.
+    Resolve { paths: Vec<Path>, all_publishers: bool },
     /// Make and attach a link, then call [`Core::linked`](super::Core::linked) or
     /// [`Core::link_lost`](super::Core::link_lost).
     Dial { publisher: PublisherInfo, link: LinkNumber },

@@ -7,11 +7,11 @@ pub(crate) type Time = Duration;
 
 /// The number of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct StreamId(pub(crate) u32);
+pub(crate) struct StreamId(pub(crate) u64);
 
 /// The number of a route; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct RouteId(pub(super) u32);
+pub(crate) struct RouteId(pub(super) u64);
 
 /// The number of a link: events of earlier links are ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

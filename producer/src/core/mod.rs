@@ -60,7 +60,7 @@ pub(crate) struct Core<T> {
     routing: Routing<T>,
     peers: BTreeMap<PublisherId, Peer<T>>,
     actions: VecDeque<Action<T>>,
-    next_stream: u32,
+    next_stream: u64,
     next_serial: u64,
     next_link: u64,
     /// No batch times out before this time.

@@ -10,9 +10,9 @@ use super::action::{Action, RouteLookup};
 use super::batch::Batch;
 use super::home::{Home, Homeless, home_of};
 use super::ids::{RouteId, StreamId, Time};
-use super::limits::{RESOLVE_PATHS_MAX, WARMING_RETRY};
+use super::limits::{ALL_PUBLISHERS_INTERVAL, RESOLVE_PATHS_MAX, WARMING_RETRY};
 use super::peer::{Peer, is_up};
-use super::routing::NoRoute;
+use super::routing::{NoRoute, PathEntry};
 
 impl<T: Default + Clone> Core<T> {
     /// The route of `path`, or the one to its home, for a caller that started at `since`: an older
@@ -56,6 +56,13 @@ impl<T: Default + Clone> Core<T> {
         RouteLookup::Pending
     }
 
+    /// Whether the path is resolved or being resolved.
+    pub(crate) fn is_known(&self, path: &Path) -> bool {
+        self.routing.paths.get(path).is_some_and(|entry| {
+            entry.resolve_pending || entry.retry_at.is_some() || entry.answered_at.is_some()
+        })
+    }
+
     /// Handles the answer to [`Action::Resolve`].
     pub(crate) fn resolved(
         &mut self,
@@ -64,6 +71,9 @@ impl<T: Default + Clone> Core<T> {
         answer: Result<Resolution, ReadError>,
     ) {
         self.routing.resolving = false;
+        if std::mem::take(&mut self.routing.resolving_all_publishers) {
+            self.routing.all_publishers_at = now + ALL_PUBLISHERS_INTERVAL;
+        }
         match answer {
             Ok(resolution) => {
                 for (path, answer) in paths.iter().zip(resolution.answers) {
@@ -264,13 +274,19 @@ impl<T: Default + Clone> Core<T> {
         if self.routing.resolving || self.routing.to_resolve.is_empty() {
             return;
         }
-        let mut paths = Vec::new();
-        while paths.len() < RESOLVE_PATHS_MAX
-            && let Some(path) = self.routing.to_resolve.pop_first()
-        {
-            paths.push(path);
+        // A path's home follows from all of its publishers, which a warming replica may not know.
+        let waits =
+            |path: &Path| self.routing.paths.get(path).is_some_and(PathEntry::waits_for_home);
+        let to_resolve = &self.routing.to_resolve;
+        let all_publishers = self.routing.all_publishers_at <= now && to_resolve.iter().any(waits);
+        // A request for all publishers may take long: other paths are left for the next one.
+        let next = to_resolve.iter().filter(|path| !all_publishers || waits(path));
+        let paths: Vec<Path> = next.take(RESOLVE_PATHS_MAX).cloned().collect();
+        for path in &paths {
+            self.routing.to_resolve.remove(path);
         }
         self.routing.resolving = true;
-        self.actions.push_back(Action::Resolve(paths));
+        self.routing.resolving_all_publishers = all_publishers;
+        self.actions.push_back(Action::Resolve { paths, all_publishers });
     }
 }

@@ -38,6 +38,11 @@ pub(super) struct PathEntry {
 }
 
 impl PathEntry {
+    /// Jobs have to go to its home, which is unknown.
+    pub(super) fn waits_for_home(&self) -> bool {
+        self.home.is_none() && (self.wants_home || self.uses_home)
+    }
+
     /// What is remembered of the path when it is forgotten.
     fn remembered(self) -> Option<PathEntry> {
         let only_publisher = self.only_publisher.filter(|_| self.uses_home)?;
@@ -97,11 +102,15 @@ pub(super) struct Routing<T> {
     pub(super) to_resolve: BTreeSet<Path>,
     /// A resolve request is in progress.
     pub(super) resolving: bool,
+    /// It is one for all publishers.
+    pub(super) resolving_all_publishers: bool,
+    /// When the next resolve request may be one for all publishers.
+    pub(super) all_publishers_at: Time,
     /// Routes that paths have left since their batches were last rerouted.
     pub(super) left: BTreeSet<RouteId>,
     /// Increases when a path's route, or the one to its home, changes.
     pub(super) generation: u64,
-    next_route: u32,
+    next_route: u64,
 }
 
 impl<T> Routing<T> {
@@ -113,6 +122,8 @@ impl<T> Routing<T> {
             warming: BTreeSet::new(),
             to_resolve: BTreeSet::new(),
             resolving: false,
+            resolving_all_publishers: false,
+            all_publishers_at: Time::ZERO,
             left: BTreeSet::new(),
             generation: 1,
             next_route: 0,

@@ -231,6 +231,11 @@ impl Driver {
         })
     }
 
+    /// Whether the path is resolved or being resolved.
+    pub(crate) fn is_known(&self, path: &Path) -> bool {
+        self.state.lock().core.is_known(path)
+    }
+
     /// Retries `push` until it succeeds or fails. Every wait is limited by the answer timeout.
     pub(crate) async fn wait<R>(
         self: &Arc<Self>,
@@ -282,7 +287,8 @@ impl Driver {
                     tokio::time::timeout_at(deadline, routes).await.is_ok()
                 }
                 Some((RouteLookup::Pending | RouteLookup::NoRoute(_), _)) => {
-                    (why, is_away) = ("the resolver has not answered yet".into(), false);
+                    why = "no replica of the resolver has answered, or all are warming".into();
+                    is_away = false;
                     tokio::time::timeout_at(deadline, routes).await.is_ok()
                 }
             };
@@ -330,12 +336,13 @@ impl Driver {
                     }
                     self.batch_ended.notify_waiters();
                 }
-                Action::Resolve(paths) => {
+                Action::Resolve { paths, all_publishers } => {
                     let driver = self.clone();
                     self.runtime.spawn(async move {
+                        let resolving = driver.directory.resolve(paths.clone(), all_publishers);
                         tokio::select! {
                             () = driver.closed.cancelled() => {}
-                            answer = driver.directory.resolve(paths.clone()) => {
+                            answer = resolving => {
                                 driver.step(|state, now| state.core.resolved(now, &paths, answer));
                             }
                         }

@@ -91,7 +91,7 @@ impl ActionOutcome {
 }
 
 /// The indices of some names, and a publisher's outcomes for them.
-type PartOutcome = (Vec<usize>, Result<Vec<ActOutcome>, String>);
+type PartOutcome = (Vec<usize>, Result<Vec<ActOutcome>, RequestFailure>);
 
 impl Queues {
     /// Acts on any number of named jobs; with `dry_run` only reports what would be done. A name
@@ -264,7 +264,7 @@ impl Requester {
         dry_run: bool,
     ) -> Vec<PartOutcome> {
         let mut parts = Vec::new();
-        let mut silent: Option<String> = None;
+        let mut silent: Option<RequestFailure> = None;
         for part in jobs.chunks(BATCH_JOBS_MAX) {
             let indices = part.iter().map(|&(index, _)| index).collect();
             if let Some(why) = &silent {
@@ -284,11 +284,11 @@ impl Requester {
                     };
                     Ok(report.outcomes.iter().map(settled).collect())
                 }
-                Ok(_) => Err("unexpected answer".to_owned()),
+                Ok(_) => Err(RequestFailure::Unexpected),
                 Err(failure @ (RequestFailure::TimedOut(_) | RequestFailure::Unreachable(_))) => {
-                    Err(silent.insert(failure.to_string()).clone())
+                    Err(silent.insert(failure).clone())
                 }
-                Err(failure) => Err(failure.to_string()),
+                Err(failure) => Err(failure),
             };
             parts.push((indices, outcomes));
         }
@@ -303,7 +303,7 @@ impl Requester {
         filter: &Filter,
         mut pace: Option<&mut Pace>,
         dry_run: bool,
-    ) -> Result<ActionReport, String> {
+    ) -> Result<ActionReport, RequestFailure> {
         let mut total = ActionReport::default();
         loop {
             let selection = Selection::Matching(filter.clone());
@@ -311,9 +311,11 @@ impl Requester {
                 Request::Act { action, selection, pace: pace.as_deref().copied(), dry_run };
             let report = match self.request(publisher, &request).await {
                 Ok(Answer::Acted(report)) => report,
-                Ok(_) => return Err("unexpected answer".into()),
+                Ok(_) => return Err(RequestFailure::Unexpected),
+                Err(failure) if total.done == 0 => return Err(failure),
                 Err(failure) => {
-                    return Err(format!("{failure}; it had confirmed {} before", total.done));
+                    let why = format!("{failure}; it had confirmed {} before", total.done);
+                    return Err(RequestFailure::Partial(why));
                 }
             };
             if let Some(pace) = pace.as_deref_mut() {

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat};
+use longshore_protocol::messages::work::{ActionReport, JobInfo, QueueStat, RequestError};
 use longshore_protocol::{JobId, JobRef, NameError, Path, PublisherInfo, QueueSettings};
 use longshore_resolver::{Departure, KnownPublisher, ReplicaFailure};
 
-use crate::directory::DirectoryTimeout;
+use super::tool_link::RequestFailure;
+use crate::directory::DirectoryError;
 
 /// The answers of publishers. To check for completeness, also check
 /// [`missing`](PublisherAnswers::missing) and [`complete`](PublisherAnswers::complete).
@@ -39,6 +40,15 @@ pub struct MissingPublisher {
     pub publisher: PublisherInfo,
     /// The reason, for people.
     pub why: String,
+    /// True if the client lacks the right.
+    pub is_forbidden: bool,
+}
+
+impl MissingPublisher {
+    pub(super) fn new(publisher: PublisherInfo, failure: &RequestFailure) -> MissingPublisher {
+        let is_forbidden = *failure == RequestFailure::Refused(RequestError::Forbidden);
+        MissingPublisher { publisher, why: failure.to_string(), is_forbidden }
+    }
 }
 
 /// A publisher that is registered at no replica.
@@ -51,7 +61,7 @@ impl From<KnownPublisher> for MissingPublisher {
              jobs: longshore publisher forget {}",
             known.info.id.prefix()
         );
-        MissingPublisher { publisher: known.info, why }
+        MissingPublisher { publisher: known.info, why, is_forbidden: false }
     }
 }
 
@@ -86,9 +96,12 @@ pub enum QueuesError {
     Name(#[from] NameError),
 }
 
-impl From<DirectoryTimeout> for QueuesError {
-    fn from(DirectoryTimeout(limit): DirectoryTimeout) -> QueuesError {
-        QueuesError::Resolver(limit)
+impl From<DirectoryError> for QueuesError {
+    fn from(error: DirectoryError) -> QueuesError {
+        match error {
+            DirectoryError::Timeout(limit) => QueuesError::Resolver(limit),
+            DirectoryError::NoReplicas => QueuesError::NoReplicas,
+        }
     }
 }
 
@@ -145,7 +158,7 @@ fn counted(publishers: usize) -> String {
 
 fn missing_suffix(missing: &[MissingPublisher], complete: bool) -> String {
     let mut text = String::new();
-    for MissingPublisher { publisher, why } in missing {
+    for MissingPublisher { publisher, why, .. } in missing {
         text.push_str(&format!(
             "; {} ({}) did not answer: {why}",
             publisher.name,
@@ -167,10 +180,10 @@ impl<T> PublisherAnswers<T> {
         PublisherAnswers { complete, answers: Vec::new(), missing, silent_replicas }
     }
 
-    pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, String>) {
+    pub(super) fn add(&mut self, publisher: PublisherInfo, answer: Result<T, RequestFailure>) {
         match answer {
             Ok(answer) => self.answers.push(PublisherAnswer { publisher, answer }),
-            Err(why) => self.missing.push(MissingPublisher { publisher, why }),
+            Err(failure) => self.missing.push(MissingPublisher::new(publisher, &failure)),
         }
     }
 

@@ -93,9 +93,7 @@ impl Queues {
             tasks.spawn(async move {
                 let most = requester.options.request_timeout;
                 let stats = timeout(most, requester.stats_of(&publisher, pattern)).await;
-                let stats =
-                    stats.unwrap_or_else(|_| Err(RequestFailure::TimedOut(most).to_string()));
-                (publisher, stats)
+                (publisher, stats.unwrap_or(Err(RequestFailure::TimedOut(most))))
             });
         }
         let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
@@ -136,10 +134,10 @@ impl Queues {
                 }
                 (publisher, Ok(Answer::Job(None))) => answered.push(publisher),
                 (publisher, Ok(_)) => {
-                    missing.push(MissingPublisher { publisher, why: "unexpected answer".into() });
+                    missing.push(MissingPublisher::new(publisher, &RequestFailure::Unexpected));
                 }
                 (publisher, Err(failure)) => {
-                    missing.push(MissingPublisher { publisher, why: failure.to_string() });
+                    missing.push(MissingPublisher::new(publisher, &failure));
                 }
             }
         }
@@ -172,9 +170,7 @@ impl Queues {
         let mut tasks = self.fan_out(&publishers, &request);
         let mut gathered = PublisherAnswers::new(complete, missing, silent_replicas);
         while let Some((publisher, answer)) = next(&mut tasks).await {
-            let answer = answer
-                .map_err(|failure| failure.to_string())
-                .and_then(|answer| accept(answer).ok_or_else(|| "unexpected answer".to_owned()));
+            let answer = answer.and_then(|answer| accept(answer).ok_or(RequestFailure::Unexpected));
             gathered.add(publisher, answer);
         }
         Ok(gathered.sorted())
@@ -203,21 +199,19 @@ impl Requester {
         &self,
         publisher: &PublisherInfo,
         pattern: Glob,
-    ) -> Result<Vec<QueueStat>, String> {
+    ) -> Result<Vec<QueueStat>, RequestFailure> {
         let mut stats = Vec::new();
         let mut cursor = 0;
         loop {
             let request = Request::Queues { pattern: pattern.clone(), cursor };
-            let page = match self.request(publisher, &request).await {
-                Ok(Answer::Queues(page)) => page,
-                Ok(_) => return Err("unexpected answer".into()),
-                Err(failure) => return Err(failure.to_string()),
+            let Answer::Queues(page) = self.request(publisher, &request).await? else {
+                return Err(RequestFailure::Unexpected);
             };
             stats.extend(page.queues);
             match page.next {
                 // Otherwise a faulty publisher would never end.
                 Some(next) if next > cursor && stats.len() < QUEUES_MAX => cursor = next,
-                Some(_) => return Err("unexpected answer".into()),
+                Some(_) => return Err(RequestFailure::Unexpected),
                 None => return Ok(stats),
             }
         }

@@ -22,8 +22,8 @@ use crate::outcome::EnqueueError;
 pub struct ClusterDeadGroups {
     /// The groups, at most 1,000.
     pub groups: Vec<ClusterDeadGroup>,
-    /// True if there are more groups. If a publisher truncated its list, the counts are lower
-    /// bounds.
+    /// True if groups may be missing. If a publisher truncated its list, or could not examine all
+    /// jobs by age, the counts are lower bounds.
     pub more: bool,
 }
 
@@ -95,9 +95,7 @@ impl Queues {
             }
             Ok(_) => Err(ReplaceError::Request(RequestError::Unknown)),
             Err(PatientError::Refused(why)) => Err(ReplaceError::Request(why)),
-            Err(PatientError::Name(error)) => {
-                Err(JobLookupError::from(QueuesError::from(error)).into())
-            }
+            Err(PatientError::Unsent(error)) => Err(JobLookupError::from(error).into()),
             Err(PatientError::TimedOut { away }) => {
                 let why = away.unwrap_or_else(|| "it did not answer".to_owned());
                 Err(ReplaceError::Away { why })

@@ -81,7 +81,7 @@ impl JobPages {
             });
             let answer = ready!(request.poll(context));
             self.request = None;
-            let why = match answer {
+            let failure = match answer {
                 Ok(Answer::Jobs(page)) => {
                     match page.next {
                         Some(next) if next != self.query.cursor => self.query.cursor = next,
@@ -95,11 +95,11 @@ impl JobPages {
                     }
                     return Poll::Ready(Some(JobPage { publisher, jobs: page.jobs }));
                 }
-                Ok(_) => "unexpected answer".to_owned(),
-                Err(failure) => failure.to_string(),
+                Ok(_) => RequestFailure::Unexpected,
+                Err(failure) => failure,
             };
             self.pass_on();
-            self.missing.push(MissingPublisher { publisher, why });
+            self.missing.push(MissingPublisher::new(publisher, &failure));
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use longshore_protocol::messages::work::{Action, Answer, Request, RequestError};
-use longshore_protocol::{Glob, JobId, NameError, PublisherId, PublisherInfo, check_name};
+use longshore_protocol::{Glob, JobId, PublisherId, PublisherInfo, check_name};
 use longshore_resolver::ReplicaFailure;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -58,8 +58,8 @@ pub(crate) enum PatientError {
     TimedOut { away: Option<String> },
     /// The publisher refused the request.
     Refused(RequestError),
-    /// The client's name is invalid; nothing was sent.
-    Name(NameError),
+    /// Nothing was sent: the client's name is invalid, or there are no replicas.
+    Unsent(QueuesError),
 }
 
 /// True if a request may be sent again after a lost answer. Actions check the state that they
@@ -161,10 +161,10 @@ impl Requester {
         question: PatientRequest<'_>,
         deadline: Instant,
     ) -> Result<(PublisherInfo, Answer), PatientError> {
-        check_name(&self.options.name).map_err(PatientError::Name)?;
+        check_name(&self.options.name).map_err(|error| PatientError::Unsent(error.into()))?;
         let mut away = Some("it was not reached in time".to_owned());
         match timeout_at(deadline, self.request_until_answered(target, question, &mut away)).await {
-            Ok(answered) => answered.map_err(PatientError::Refused),
+            Ok(answered) => answered,
             Err(_) => Err(PatientError::TimedOut { away }),
         }
     }
@@ -174,18 +174,21 @@ impl Requester {
         target: &Target,
         question: PatientRequest<'_>,
         away: &mut Option<String>,
-    ) -> Result<(PublisherInfo, Answer), RequestError> {
+    ) -> Result<(PublisherInfo, Answer), PatientError> {
         let mut backoff = RetryBackoff::default();
         // The first attempt accepts any cached address; later ones need a newer one.
         let mut cached_since = None;
         loop {
             let began = Instant::now();
             match self.find(target, cached_since).await {
+                Err(error @ QueuesError::NoReplicas) => return Err(PatientError::Unsent(error)),
                 Err(error) => *away = Some(error.to_string()),
                 Ok(None) => *away = Some("the resolver does not know it at present".into()),
                 Ok(Some(publisher)) => match self.request_once(&publisher, question, away).await {
                     Ok(answer) => return Ok((publisher, answer)),
-                    Err(RequestFailure::Refused(why)) if !is_temporary(why) => return Err(why),
+                    Err(RequestFailure::Refused(why)) if !is_temporary(why) => {
+                        return Err(PatientError::Refused(why));
+                    }
                     Err(failure) => {
                         if !matches!(failure, RequestFailure::Unreachable(_)) {
                             backoff.reset_if_lasted(began);

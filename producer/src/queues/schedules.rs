@@ -126,9 +126,9 @@ impl Queues {
         }
         // Without a declaration a publisher that is away may have been the path's only one.
         if !is_declared {
-            if let Some(MissingPublisher { publisher, why }) = known.missing.into_iter().next() {
-                let why = format!("{why}; it may have that schedule, so declare the home");
-                return Err(ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why })));
+            if let Some(mut missing) = known.missing.into_iter().next() {
+                missing.why += "; it may have that schedule, so declare the home";
+                return Err(ScheduleError::NoAnswer(Box::new(missing)));
             }
             if !known.complete {
                 let why = "publishers that may have that schedule are not known yet; retry, or \
@@ -233,7 +233,8 @@ impl Queues {
             RunOutcome::Refused(refusal) => Err(ScheduleError::Refused { publisher, refusal }),
             RunOutcome::Unknown => {
                 let why = "it has no schedule of that name any more".to_owned();
-                Err(ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why })))
+                let missing = MissingPublisher { publisher, why, is_forbidden: false };
+                Err(ScheduleError::NoAnswer(Box::new(missing)))
             }
         }
     }
@@ -265,8 +266,7 @@ impl Queues {
             tasks.spawn(async move {
                 let most = queues.requester.options.request_timeout;
                 let schedules = timeout(most, queues.schedules_of(&publisher)).await;
-                let late = |_| Err(RequestFailure::TimedOut(most).to_string());
-                (publisher, schedules.unwrap_or_else(late))
+                (publisher, schedules.unwrap_or(Err(RequestFailure::TimedOut(most))))
             });
         }
         while let Some((publisher, schedules)) = next(&mut tasks).await {
@@ -275,20 +275,19 @@ impl Queues {
         Ok(gathered.sorted())
     }
 
-    async fn schedules_of(&self, publisher: &PublisherInfo) -> Result<Vec<ScheduleInfo>, String> {
+    async fn schedules_of(
+        &self,
+        publisher: &PublisherInfo,
+    ) -> Result<Vec<ScheduleInfo>, RequestFailure> {
         let mut schedules: Vec<ScheduleInfo> = Vec::new();
         loop {
             let last = schedules.last().map(|last| last.schedule.name.clone()).unwrap_or_default();
             let (name, after, limit) = (None, last.clone(), PAGE_SCHEDULES_MAX as u32);
             let request = Request::Schedules { name, after, limit };
-            let page = self.request_of(publisher, request, schedules_page).await;
-            let page = page.map_err(|failed| match failed {
-                ScheduleError::NoAnswer(missing) => missing.why,
-                other => other.to_string(),
-            })?;
+            let page = self.answer_of(publisher, request, schedules_page).await?;
             // Otherwise a faulty publisher would never end.
             if page.schedules.last().is_some_and(|newer| newer.schedule.name <= last) {
-                return Err("unexpected answer".into());
+                return Err(RequestFailure::Unexpected);
             }
             let is_last = !page.more || page.schedules.is_empty();
             schedules.extend(page.schedules);
@@ -304,21 +303,32 @@ impl Queues {
         request: Request,
         accept: impl Fn(Answer) -> Option<T>,
     ) -> Result<T, ScheduleError> {
-        let answer = self.requester.request(publisher, &request).await;
-        let answer = answer.map_err(|failure| failure.to_string());
-        let answer = answer.and_then(|answer| accept(answer).ok_or("unexpected answer".to_owned()));
-        answer.map_err(|why| {
-            let publisher = publisher.clone();
-            ScheduleError::NoAnswer(Box::new(MissingPublisher { publisher, why }))
+        let answer = self.answer_of(publisher, request, accept).await;
+        answer.map_err(|failure| {
+            let missing = MissingPublisher::new(publisher.clone(), &failure);
+            ScheduleError::NoAnswer(Box::new(missing))
         })
+    }
+
+    async fn answer_of<T>(
+        &self,
+        publisher: &PublisherInfo,
+        request: Request,
+        accept: impl Fn(Answer) -> Option<T>,
+    ) -> Result<T, RequestFailure> {
+        let answer = self.requester.request(publisher, &request).await?;
+        accept(answer).ok_or(RequestFailure::Unexpected)
     }
 
     /// Whether the answer is complete, and the publishers of a path. A replica that has just
     /// started may not know all of them yet.
     async fn resolve_schedule(&self, path: &Path) -> Result<(bool, PathAnswer), ScheduleError> {
         let until = Instant::now() + COMPLETE_WAIT;
+        // Once is enough: each makes links to all replicas while they are warming.
+        let mut all_publishers = true;
         loop {
-            let resolving = self.requester.directory.resolve(vec![path.clone()]);
+            let all_publishers = std::mem::take(&mut all_publishers);
+            let resolving = self.requester.directory.resolve(vec![path.clone()], all_publishers);
             let resolved = timeout(DIRECTORY_TIMEOUT, resolving).await;
             let resolved = resolved.map_err(|_| QueuesError::Resolver(DIRECTORY_TIMEOUT))?;
             let mut resolution = resolved.map_err(|error| EnqueueError::Resolver {

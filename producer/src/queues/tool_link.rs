@@ -31,6 +31,11 @@ pub(super) enum RequestFailure {
     TimedOut(Duration),
     #[error("{0}")]
     Refused(RequestError),
+    #[error("unexpected answer")]
+    Unexpected,
+    /// An action that takes several requests, with what was confirmed before.
+    #[error("{0}")]
+    Partial(String),
 }
 
 /// The shared link to one publisher. Callers that arrive while it is being made wait for it, and

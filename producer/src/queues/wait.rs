@@ -35,7 +35,7 @@ pub enum JobEnd {
     },
     /// A user cancelled the job.
     Cancelled,
-    /// No attempt had begun when the job expired.
+    /// It still waited at its expiry.
     Expired,
     /// The publisher does not have the job, or no longer: it was dropped, or its retention is over.
     /// How it ended is unknown.
@@ -143,9 +143,7 @@ impl Queues {
                 Ok(_) => {}
                 Err(PatientError::TimedOut { away }) => return Err(timed_out(began, away)),
                 Err(PatientError::Refused(why)) => return Err(WaitError::Refused(why)),
-                Err(PatientError::Name(error)) => {
-                    return Err(JobLookupError::from(QueuesError::from(error)).into());
-                }
+                Err(PatientError::Unsent(error)) => return Err(JobLookupError::from(error).into()),
             }
             // The job was revived, or the publisher sent an unexpected answer.
             let _ = tokio::time::timeout_at(deadline, sleep(backoff.next())).await;

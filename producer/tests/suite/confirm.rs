@@ -122,8 +122,28 @@ async fn confirming_at_an_absent_publisher_times_out() {
         Err(ConfirmError::Away { why, .. }) => why.as_str(),
         outcome => panic!("{outcome:?}"),
     });
-    let not_asked = why.take_while(|why| *why == "it was not asked").count();
+    let not_asked = why.take_while(|why| *why == "the time was over").count();
     assert_eq!(not_asked, 10_001, "the time of the first request is that of all");
+    let text = |outcome: Option<&Result<(), ConfirmError>>| match outcome {
+        Some(Err(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let (first, last) = (text(outcomes.first()), text(outcomes.last()));
+    assert!(first.starts_with("Unknown: ") && first.contains("may or may not"), "{first}");
+    assert!(last.ends_with("was not asked to confirm the job: the time was over"), "{last}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn confirming_without_replicas_fails_at_once() {
+    let publisher = FakePublisher::start(1).await;
+    let began = tokio::time::Instant::now();
+    let outcome = Producer::connect("").confirm(&receipt(&publisher, id(1))).await;
+    assert!(
+        matches!(&outcome, Err(ConfirmError::Away { waited, why, .. })
+            if waited.is_zero() && why.contains("no resolver replica is configured")),
+        "{outcome:?}"
+    );
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]

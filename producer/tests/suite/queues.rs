@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::fake::FakePublisher;
-use longshore_producer::{JobLocator, JobLookupError, Queues};
+use longshore_producer::{FeedFrom, JobLocator, JobLookupError, Queues, QueuesError, WaitError};
 use longshore_protocol::messages::work::{
     Answer, Filter, JobCounts, JobInfo, JobsPage, JobsQuery, QueueStat, QueuesPage, Request,
-    ScheduleInfo, SchedulesPage,
+    RequestError, ScheduleInfo, SchedulesPage,
 };
 use longshore_protocol::{
-    Glob, JobId, JobRef, JobState, Missed, Overlap, Path, QueueSettings, Schedule, Timing,
+    Glob, JobId, JobRef, JobState, Missed, Overlap, Path, PublisherId, QueueSettings, Schedule,
+    Timing,
 };
 
 fn to(publishers: &[&FakePublisher]) -> Queues {
@@ -104,6 +105,18 @@ async fn stats_are_merged_and_missing_publishers_listed() {
     assert_eq!(gathered.missing.len(), 1);
     assert_eq!(gathered.missing[0].publisher.name, "fake-3");
     assert!(gathered.missing[0].why.contains("cannot connect"), "{}", gathered.missing[0].why);
+}
+
+#[tokio::test]
+async fn a_missing_publisher_shows_whether_a_right_is_lacking() {
+    let (forbids, full) = (FakePublisher::start(1).await, FakePublisher::start(2).await);
+    let old = FakePublisher::start(3).await;
+    forbids.answer_requests(|_| Some(Err(RequestError::Forbidden)));
+    full.answer_requests(|_| Some(Err(RequestError::NoSpace)));
+    old.answer_requests(|_| Some(Err(RequestError::Unknown)));
+    let gathered = to(&[&forbids, &full, &old]).stats(all()).await.expect("publishers are known");
+    let forbidden: Vec<bool> = gathered.missing.iter().map(|one| one.is_forbidden).collect();
+    assert_eq!(forbidden, [true, false, false], "{gathered:?}");
 }
 
 #[tokio::test]
@@ -220,6 +233,21 @@ async fn a_silent_publisher_is_missing_after_the_request_timeout() {
     let gathered = to(&[&publisher]).status().await.expect("known");
     assert!(gathered.answers.is_empty());
     assert!(gathered.missing[0].why.contains("no answer within 200ms"), "{:?}", gathered.missing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_replicas_is_reported_at_once() {
+    let began = tokio::time::Instant::now();
+    let queues = Queues::connect("");
+    assert_eq!(queues.status().await.err(), Some(QueuesError::NoReplicas));
+    let ended = queues.wait(JobId([1; 16]), Duration::from_secs(60)).await;
+    let lookup = JobLookupError::Queues(QueuesError::NoReplicas);
+    assert_eq!(ended, Err(WaitError::Lookup(lookup.clone())));
+    let at_publisher = JobRef { publisher: PublisherId([1; 16]), id: JobId([1; 16]) };
+    let ended = queues.wait(at_publisher, Duration::from_secs(60)).await;
+    assert_eq!(ended, Err(WaitError::Lookup(lookup)));
+    assert!(queues.feed(all(), FeedFrom::Now).next().await.is_none());
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use longshore_protocol::messages::resolver::{
     Change, Departure, FromReplica, PathAnswer, PathText, Publishers, RequestRefusal,
 };
-use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo};
+use longshore_protocol::{Epoch, Glob, Incarnation, Path, PublisherId, PublisherInfo, Terms};
 
 use crate::directory::pushes::{WATCHED_PARTS_MAX, WatchRefusal};
 use crate::directory::{AnswerBuilder, Client, ConfirmProgress, Directory, Push, Rules};
@@ -196,6 +196,20 @@ fn an_invalid_path_is_refused_alone() {
         assert!(!reason.is_empty());
     }
     assert_eq!(scenario.resolve("/a"), FOUND);
+}
+
+/// Unused sets, and the terms that only they use, are collected when there are over 1,024.
+#[test]
+fn digests_stay_exact_while_a_path_changes_its_terms_again_and_again() {
+    let mut scenario = Scenario::new(rules());
+    scenario.announce(1, 1).unwrap();
+    let slot = scenario.directory.writer(Client(1)).unwrap();
+    for flags in 0..1_100 {
+        let terms = Terms { flags, ..Terms::default() };
+        let text = PathText::new(b"/a");
+        scenario.directory.write_text(slot, Change::Publish, &terms, text).unwrap();
+    }
+    scenario.directory.invariant();
 }
 
 #[test]

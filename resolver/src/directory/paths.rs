@@ -135,11 +135,13 @@ impl Paths {
         terms: TermsId,
         before: Option<TermsId>,
     ) -> usize {
+        // The set that `put` replaces may be the last user of the earlier terms.
+        let digest_before = before.map(|before| self.sets.terms_table.digest(before));
         let from = self.set(registration);
         let to = self.sets.with(from, Member { slot, terms });
         self.put(publishers, registration, from, to);
         let registrations = &mut publishers[slot].registrations;
-        match before {
+        match digest_before {
             None => {
                 registrations.insert(registration, digest_entry);
                 let mut text = String::new();
@@ -148,11 +150,7 @@ impl Paths {
                 })
             }
             Some(before) => {
-                registrations.replace(
-                    registration,
-                    self.sets.terms_table.digest(before),
-                    digest_entry,
-                );
+                registrations.replace(registration, before, digest_entry);
                 0
             }
         }

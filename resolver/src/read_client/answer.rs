@@ -13,7 +13,7 @@ use crate::cluster::ReplicaFailure;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resolution {
     /// False when every replica that answered is warming: a path that was not found may be
-    /// published all the same.
+    /// published all the same, and one that was found may have more publishers.
     pub complete: bool,
     /// One answer for each path, in order.
     pub answers: Vec<PathAnswer>,
@@ -121,6 +121,7 @@ impl PathAnswer {
     }
 
     /// The better of two answers: a publisher of the path before a default, a default before none.
+    /// The first of two that are as good.
     pub(super) fn better(self, other: PathAnswer) -> PathAnswer {
         let worth = |answer: &PathAnswer| match answer {
             PathAnswer::Publishers { by_default: false, .. } => 3,
@@ -214,11 +215,13 @@ impl Answer {
         }
     }
 
-    /// Whether another replica, which is not warming, could have a better answer.
-    pub(super) fn is_provisional(&self) -> bool {
+    /// Whether another replica, which is not warming, could have a better answer: to a question for
+    /// all publishers, also for the paths that were found.
+    pub(super) fn is_provisional(&self, all_publishers: bool) -> bool {
         match self {
             Answer::Resolved(all) => {
-                !all.complete && all.answers.iter().any(PathAnswer::is_negative)
+                let is_doubtful = all_publishers || all.answers.iter().any(PathAnswer::is_negative);
+                !all.complete && is_doubtful
             }
             Answer::Listed(all) => !all.complete,
             Answer::Table(all) => !all.complete,
@@ -229,10 +232,13 @@ impl Answer {
     pub(super) fn join(self, other: Answer) -> Answer {
         match (self, other) {
             (Answer::Resolved(one), Answer::Resolved(other)) => {
-                let answers = one.answers.into_iter().zip(other.answers);
+                // A warming replica may know only some of a path's publishers: of two answers of
+                // the same worth, the complete one counts.
+                let (first, second) = if other.complete { (other, one) } else { (one, other) };
+                let answers = first.answers.into_iter().zip(second.answers);
                 Answer::Resolved(Resolution {
-                    complete: one.complete || other.complete,
-                    answers: answers.map(|(one, other)| one.better(other)).collect(),
+                    complete: first.complete || second.complete,
+                    answers: answers.map(|(first, second)| first.better(second)).collect(),
                 })
             }
             (Answer::Listed(mut one), Answer::Listed(other)) => {

@@ -122,9 +122,15 @@ impl ReadClient {
         ReadClient { handle: Arc::new(handle) }
     }
 
+    /// False if the cluster has no replicas: then a watch over publishers receives nothing.
+    pub fn has_replicas(&self) -> bool {
+        !self.handle.caller.cluster.replicas.is_empty()
+    }
+
     /// Waits until a replica has answered. Takes as long as [`ReadClient::resolve`]. Cancel safe.
     pub async fn ready(&self) -> Result<(), ReadError> {
-        self.ask(Question::Resolve([Path::root()].into())).await.map(drop)
+        let question = Question::Resolve { paths: [Path::root()].into(), all_publishers: false };
+        self.ask(question).await.map(drop)
     }
 
     /// The publishers of each of `paths`: any number; answers are in order. Takes until some
@@ -138,11 +144,23 @@ impl ReadClient {
     /// paths unchecked, and paths beyond the limit of one request as well. A path that is served by
     /// a default is found.
     pub async fn resolve(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
-        let paths: Arc<[Path]> = paths.into();
-        let Answer::Resolved(mut all) = self.ask(Question::Resolve(Arc::clone(&paths))).await?
-        else {
-            unreachable!("{FITS}")
-        };
+        self.resolve_paths(paths.into(), false).await
+    }
+
+    /// Like [`ReadClient::resolve`], for callers that need all publishers of the paths: the answer
+    /// is incomplete only if no replica has a complete one. Each call while all replicas are
+    /// warming makes a link to each of them. Cancel safe.
+    pub async fn resolve_all_publishers(&self, paths: Vec<Path>) -> Result<Resolution, ReadError> {
+        self.resolve_paths(paths.into(), true).await
+    }
+
+    async fn resolve_paths(
+        &self,
+        paths: Arc<[Path]>,
+        all_publishers: bool,
+    ) -> Result<Resolution, ReadError> {
+        let question = Question::Resolve { paths: Arc::clone(&paths), all_publishers };
+        let Answer::Resolved(mut all) = self.ask(question).await? else { unreachable!("{FITS}") };
         self.check_missing(&paths, &mut all).await;
         Ok(all)
     }

@@ -129,7 +129,7 @@ impl ClientTask {
             Action::Ask { link, request: id, question, range } => self.send(
                 link,
                 match question {
-                    Question::Resolve(paths) => {
+                    Question::Resolve { paths, .. } => {
                         let paths = paths[range].iter().collect();
                         ToReplica::Resolve(Resolve { id, paths })
                     }

@@ -417,6 +417,69 @@ fn a_warming_replica_does_not_tell_the_home() {
 }
 
 #[test]
+fn a_job_that_waits_for_its_home_needs_all_publishers() {
+    let a = publisher(1);
+    let warming =
+        |scenario: &mut Scenario| scenario.resolve_with(answer(&[(a.clone(), &[])]), false);
+    let mut scenario = Scenario::new(single());
+    scenario.request_route();
+    assert!(!scenario.all_publishers, "a plain job needs any publisher");
+    warming(&mut scenario);
+    let began = scenario.now;
+    scenario.request_home();
+    assert!(scenario.all_publishers);
+    // All replicas are warming: they are not searched at each retry.
+    while scenario.now < began + ALL_PUBLISHERS_INTERVAL {
+        warming(&mut scenario);
+        assert_eq!(scenario.request_home(), RouteLookup::Pending);
+        scenario.pass(WARMING_RETRY);
+        assert_eq!(scenario.all_publishers, scenario.now == began + ALL_PUBLISHERS_INTERVAL);
+    }
+    scenario.resolve_with(answer(&[(a.clone(), &[])]), true);
+    assert_eq!(scenario.request_home(), RouteLookup::Known);
+}
+
+#[test]
+fn a_request_for_all_publishers_leaves_other_paths_for_the_next_one() {
+    let a = publisher(1);
+    let mut scenario = Scenario::new(single());
+    scenario.request_route();
+    let (keyed, plain) = (path("/keyed"), path("/plain"));
+    scenario.core.route(scenario.now, &plain, false, scenario.now);
+    scenario.core.route(scenario.now, &keyed, true, scenario.now);
+    scenario.resolve_with(answer(&[(a.clone(), &[])]), true);
+    assert!(scenario.all_publishers);
+    assert_eq!(scenario.resolve_requests, [vec![keyed.clone()]]);
+    // It takes longer than the interval, which begins at its end.
+    scenario.pass(ALL_PUBLISHERS_INTERVAL + secs(1));
+    scenario.resolve_with(answer(&[(a.clone(), &[])]), false);
+    assert_eq!(scenario.resolve_requests, [vec![plain]]);
+    scenario.core.route(scenario.now, &keyed, true, scenario.now);
+    scenario.resolve_with(answer(&[(a, &[])]), true);
+    scenario.pass(WARMING_RETRY);
+    assert_eq!(scenario.resolve_requests, [vec![keyed]]);
+    assert!(!scenario.all_publishers);
+}
+
+/// Its publisher has refused it as not the home.
+#[test]
+fn a_batch_that_waits_for_its_home_needs_all_publishers() {
+    let (a, b) = (publisher(1), publisher(2));
+    let mut scenario = asked();
+    scenario.resolve_with(answer(&[(a.clone(), &["p1"]), (b.clone(), &["p1"])]), true);
+    scenario.try_push(&keyed(1)).expect("it has a home");
+    scenario.attach_all();
+    scenario.pass(ALL_PUBLISHERS_INTERVAL);
+    let sent = scenario.next_sent();
+    let refused = EnqueueOutcome::Refused(Refusal::NotHome);
+    scenario.answer(&sent, Ok(Runs::all(refused, sent.jobs)));
+    assert!(scenario.all_publishers);
+    scenario.resolve_with(answer(&[(a, &["p2"]), (b.clone(), &["p2"])]), true);
+    scenario.attach_all();
+    assert_eq!(scenario.next_sent().publisher, b.id);
+}
+
+#[test]
 fn an_atomic_batch_with_a_key_goes_to_the_home() {
     let (home, other) = (publisher(1), publisher(2));
     let mut scenario = Scenario::new(single());

@@ -109,6 +109,8 @@ struct Scenario {
     dials: VecDeque<Dial>,
     closed: Vec<(PublisherId, LinkNumber)>,
     resolve_requests: VecDeque<Vec<Path>>,
+    /// The last of them is for all publishers.
+    all_publishers: bool,
     ended: VecDeque<FinishedBatch>,
 }
 
@@ -128,6 +130,7 @@ impl Scenario {
             dials: VecDeque::new(),
             closed: Vec::new(),
             resolve_requests: VecDeque::new(),
+            all_publishers: false,
             ended: VecDeque::new(),
         }
     }
@@ -155,7 +158,10 @@ impl Scenario {
     fn drain(&mut self) {
         while let Some(action) = self.core.poll_action() {
             match action {
-                Action::Resolve(paths) => self.resolve_requests.push_back(paths),
+                Action::Resolve { paths, all_publishers } => {
+                    self.resolve_requests.push_back(paths);
+                    self.all_publishers = all_publishers;
+                }
                 Action::Dial { publisher, link } => {
                     let (publisher, address) = (publisher.id, publisher.addresses[0].to_string());
                     let at = self.now;

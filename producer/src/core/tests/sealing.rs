@@ -72,6 +72,19 @@ fn jobs_collect_in_large_batches_without_a_publisher() {
 }
 
 #[test]
+fn a_stream_is_never_replaced_by_a_later_one() {
+    let a = publisher(1);
+    let mut scenario = Scenario::linked_to(single(), std::slice::from_ref(&a));
+    // One for each `enqueue_all`.
+    scenario.core.next_stream = u32::MAX.into();
+    let later = [(); 2].map(|()| scenario.core.open_stream(single()));
+    later.into_iter().for_each(|stream| scenario.core.close_stream(scenario.now, stream));
+    scenario.drain();
+    scenario.push(1);
+    assert_eq!(scenario.next_sent().jobs, 1);
+}
+
+#[test]
 fn a_flush_sends_open_batches() {
     let a = publisher(1);
     let mut scenario = Scenario::linked_to(pipelined(), std::slice::from_ref(&a));

@@ -78,7 +78,8 @@ impl Queues {
 }
 
 impl Feed {
-    /// Waits for the next item. Returns `None` only while the runtime shuts down. Cancel safe.
+    /// Waits for the next item. Returns `None` only while the runtime shuts down, or if the cluster
+    /// has no replicas. Cancel safe.
     pub async fn next(&mut self) -> Option<FeedItem> {
         poll_fn(|context| self.poll_item(context)).await
     }
@@ -147,6 +148,9 @@ async fn follow_all(queues: Queues, pattern: Glob, from: FeedFrom, items: mpsc::
     match &queues.requester.directory {
         Directory::Named(publishers) => {
             publishers.iter().for_each(|publisher| following.add(publisher.clone()));
+        }
+        Directory::Resolver(client) if !client.has_replicas() => {
+            tracing::error!("a feed ends: no resolver replica is configured");
         }
         Directory::Resolver(client) => {
             let mut watch = client.watch_publishers(pattern);

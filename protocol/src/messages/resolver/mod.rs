@@ -4,7 +4,6 @@
 //! that publisher. Every request has a number chosen by the client, which its answers repeat. A
 //! replica answers the requests of one link in order; the answer to a large request consists of
 //! several messages, the last of which is marked.
-//! in several messages, of which the last is marked.
 
 mod answer;
 mod digest;

@@ -127,7 +127,7 @@ fields! {
     pub struct DeadGroups {
         /// At most 1,000.
         pub groups: Vec<DeadGroup> = at_most("groups of dead letters", DEAD_GROUPS_MAX),
-        /// There are more groups, each with no more jobs than the last one here.
+        /// Other groups, or further jobs of these, may match.
         pub more: bool,
     }
 

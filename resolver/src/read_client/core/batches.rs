@@ -220,7 +220,7 @@ impl ReadCore {
             self.leave_for_invalid_answer(now, number, InvalidAnswer::SomethingElse);
             return;
         };
-        let provisional = answer.is_provisional();
+        let provisional = answer.is_provisional(batch.question.wants_all_publishers());
         let answer = match batch.provisional.take() {
             Some(before) => before.join(answer.sorted()),
             None => answer.sorted(),

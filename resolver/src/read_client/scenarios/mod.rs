@@ -139,8 +139,13 @@ impl Scenario {
     }
 
     fn ask(&mut self, batch: u64, paths: usize) {
+        self.ask_for(batch, paths, false);
+    }
+
+    fn ask_for(&mut self, batch: u64, paths: usize, all_publishers: bool) {
         let paths: Arc<[Path]> = vec![Path::new("/a").unwrap(); paths].into();
-        self.step(Event::Ask { batch, question: Question::Resolve(paths) });
+        let question = Question::Resolve { paths, all_publishers };
+        self.step(Event::Ask { batch, question });
     }
 
     fn unlinked(&mut self, why: &str) {
@@ -203,8 +208,10 @@ fn tracker() -> Tracker {
 }
 
 fn resolved(id: u64, last: bool, complete: bool, answers: Vec<wire::PathAnswer>) -> FromReplica {
-    let sets = vec![vec![SetMember { publisher: 0, terms: 0 }]];
-    let publishers = vec![publisher()];
+    let [one, other] = [0, 1].map(|publisher| SetMember { publisher, terms: 0 });
+    let sets = vec![vec![one], vec![one, other]];
+    let right = PublisherInfo { id: PublisherId([2; 16]), name: "right".into(), ..publisher() };
+    let publishers = vec![publisher(), right];
     let (tracker, terms) = (tracker(), vec![Terms::default()]);
     FromReplica::Resolved(Resolved {
         id,
@@ -224,5 +231,6 @@ fn found(by_default: bool) -> PathAnswer {
 }
 
 const FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 0, default: None };
+const BOTH_FOUND: wire::PathAnswer = wire::PathAnswer::Published { set: 1, default: None };
 const BY_DEFAULT: wire::PathAnswer = wire::PathAnswer::ByDefault { set: 0 };
 const NOT_FOUND: wire::PathAnswer = wire::PathAnswer::NotFound;

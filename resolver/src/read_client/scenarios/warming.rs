@@ -35,6 +35,53 @@ fn a_positive_answer_of_a_warming_replica_is_accepted() {
     assert_eq!(scenario.dialled.len(), 1);
 }
 
+/// How many publishers the answer to each path has.
+fn publishers(answers: &[PathAnswer]) -> Vec<usize> {
+    let publishers = |answer: &PathAnswer| match answer {
+        PathAnswer::Publishers { set, .. } => set.len(),
+        _ => 0,
+    };
+    answers.iter().map(publishers).collect()
+}
+
+#[test]
+fn a_complete_answer_replaces_the_positive_one_of_a_warming_replica() {
+    let mut scenario = Scenario::new(2, 7);
+    scenario.ask(1, 2);
+    scenario.linked();
+    let (id, _) = scenario.requests.remove(0);
+    scenario.received(resolved(id, true, false, vec![FOUND, NOT_FOUND]));
+    scenario.linked();
+    let (id, _) = scenario.requests.remove(0);
+    scenario.received(resolved(id, true, true, vec![BOTH_FOUND, FOUND]));
+    let (complete, answers) = scenario.complete();
+    assert_eq!((complete, publishers(&answers)), (true, vec![2, 1]));
+}
+
+#[test]
+fn a_question_for_all_publishers_leaves_a_warming_replica() {
+    let mut scenario = Scenario::new(2, 7);
+    scenario.ask_for(1, 1, true);
+    scenario.linked();
+    let warming = scenario.replica();
+    scenario.answer(false, FOUND);
+    assert!(scenario.finished.is_empty());
+    assert_ne!(scenario.replica(), warming);
+    scenario.linked();
+    scenario.answer(true, BOTH_FOUND);
+    let (complete, answers) = scenario.complete();
+    assert_eq!((complete, publishers(&answers)), (true, vec![2]));
+
+    // Without a complete replica, the publishers that are known are better than none.
+    let mut scenario = Scenario::new(2, 7);
+    scenario.ask_for(1, 1, true);
+    for _ in 0..2 {
+        scenario.linked();
+        scenario.answer(false, FOUND);
+    }
+    assert_eq!(scenario.complete(), (false, vec![found(false)]));
+}
+
 #[test]
 fn when_all_replicas_are_warming_or_down_the_answer_is_incomplete() {
     for seed in 0..50 {
