@@ -20,6 +20,9 @@ pub(crate) use codec::{put_number_and_value, take_number_and_plain};
 pub use convert::ConvertError;
 pub use time::Rfc3339;
 
+/// About what an allocation takes beside its content, in bytes.
+const ALLOCATION_BYTES: usize = 24;
+
 /// One value: the JSON types, plus whole numbers, bytes, times and durations. Two values are equal
 /// if their encodings are equal, so a NaN equals itself. Cheap to clone. At most 1 MiB encoded, 16
 /// levels of nested lists and maps, 65,536 elements.
@@ -124,6 +127,23 @@ impl Value {
             }
             plain => plain.clone(),
         }
+    }
+
+    /// About the memory that it takes, in bytes; never less than its encoding. A list of `null`
+    /// takes 40 times that.
+    pub fn memory_bytes(&self) -> usize {
+        let content = match self {
+            Value::String(Text(bytes)) | Value::Bytes(bytes) => bytes.len(),
+            Value::List(values) => values.iter().map(Value::memory_bytes).sum(),
+            Value::Map(map) => {
+                let entry = |(name, value): &(Text, Value)| {
+                    size_of::<Text>() + ALLOCATION_BYTES + name.0.len() + value.memory_bytes()
+                };
+                map.entries().iter().map(entry).sum()
+            }
+            _ => return size_of::<Value>(),
+        };
+        size_of::<Value>() + ALLOCATION_BYTES + content
     }
 
     /// Returns the text, if the value is text.
@@ -243,6 +263,19 @@ mod tests {
     fn values_take_at_most_40_bytes() {
         assert!(size_of::<Value>() <= 40);
         assert!(size_of::<Option<Value>>() <= 40);
+    }
+
+    #[test]
+    fn memory_of_a_value_includes_that_of_its_elements() {
+        let whole = size_of::<Value>();
+        assert_eq!(Value::U64(1).memory_bytes(), whole);
+        for element in [Value::Null, Value::list([0u64; 0]), Value::from("x")] {
+            let list = Value::list(vec![element.clone(); 1_000]);
+            assert!(list.memory_bytes() >= 1_000 * element.memory_bytes());
+            assert!(list.memory_bytes() >= list.encoded_len().unwrap());
+            let map = Value::map((0..1_000).map(|n| (n.to_string(), element.clone())));
+            assert!(map.memory_bytes() >= 1_000 * (element.memory_bytes() + size_of::<Text>()));
+        }
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl<O: LinkSink> Core<O> {
         self.slot(key).map(|slot| slot.value.clone())
     }
 
-    /// The number of links with an active subscription.
+    /// The number of links that subscribe to the value.
     pub(crate) fn subscribers(&self, key: SlotKey) -> usize {
         self.slot(key).map_or(0, |slot| self.sets.links(slot.set).len())
     }
@@ -314,7 +314,7 @@ impl<O: LinkSink> Core<O> {
     where
         O: Clone,
     {
-        self.links.iter_mut().map(|(_, link)| (link.sink.clone(), link.backlog.end())).collect()
+        self.links.iter_mut().map(|(_, link)| (link.sink.clone(), link.backlog_end())).collect()
     }
 
     /// Ends a link.
@@ -362,13 +362,13 @@ impl<O: LinkSink> Core<O> {
         (slot.generation == key.generation && slot.path.is_some()).then_some(slot)
     }
 
-    /// A link's subscription becomes active, or ends.
-    fn move_to_set(&mut self, key: SlotKey, link: LinkNumber, active: bool) {
+    /// A link's subscription begins or ends.
+    fn move_to_set(&mut self, key: SlotKey, link: LinkNumber, joins: bool) {
         let Some(slot) = self.slots.get_mut(key.slot as usize) else { return };
         if slot.generation != key.generation || slot.path.is_none() {
             return;
         }
-        slot.set = self.sets.changed_by(slot.set, link, active);
+        slot.set = self.sets.changed_by(slot.set, link, joins);
         if let Some(wakeup) = slot.extra.as_ref().and_then(|extra| extra.links_changed.as_ref()) {
             wakeup.notify_waiters();
         }

@@ -9,7 +9,8 @@ pub const VALUES_MAX: usize = 4 * 1024 * 1024;
 pub const VALUE_QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// The kernel's send buffer of one value link, in bytes.
 pub const VALUE_KERNEL_BYTES_MAX: usize = 1024 * 1024;
-/// Most bytes of superseded updates, and of removed values, that wait for one link.
+/// Most bytes of superseded updates, and of removed values, that wait for one link: encoded, and
+/// about those of their bookkeeping.
 pub const VALUE_BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most updates of one value that wait for one link under `DropOldest`.
 pub const VALUE_BACKLOG_UPDATES_MAX: usize = 1_024;

@@ -46,13 +46,15 @@ pub(crate) async fn serve(
     }
     // If this side ended the link, its goodbye is still to be sent.
     let _ended = pumping.await;
-    let left = shared.core.lock().link_down(number);
+    let (left, written) = shared.core.lock().link_down(number);
+    // Its client may have lost the right to write.
+    let written = if sender.was_cut() { written } else { Vec::new() };
+    for some in written.chunks(LEAVES_PER_LOCK) {
+        shared.core.lock().drop_writes_of(number, some);
+        tokio::task::yield_now().await;
+    }
     for some in left.chunks(LEAVES_PER_LOCK) {
         shared.core.lock().leave(number, some);
-        // Its client may have lost the right to write.
-        if sender.was_cut() {
-            shared.core.lock().drop_writes_of(number, some);
-        }
         tokio::task::yield_now().await;
     }
 }

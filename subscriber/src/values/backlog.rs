@@ -22,7 +22,7 @@ impl Backlog {
     pub(crate) fn push(&mut self, value: &Value, frame_bytes: usize, total: &mut usize) {
         let mut retained = RetainedValue::default();
         retained.store(value, frame_bytes);
-        let bytes = size_of::<(RetainedValue, usize)>() + value.encoded_len().unwrap_or(0);
+        let bytes = size_of::<(RetainedValue, usize)>() + value.memory_bytes();
         *total += bytes;
         self.0.push_back((retained, bytes));
         while self.0.len() > 1
@@ -71,5 +71,13 @@ mod tests {
         );
         assert_eq!(one.take(&mut total).count(), 127);
         assert_eq!(total, 0);
+
+        // 64 KiB each on the wire.
+        let nulls = Value::list(vec![Value::Null; 65_536]);
+        for _ in 0..100 {
+            one.push(&nulls, 0, &mut total);
+        }
+        let most = BACKLOG_BYTES_MAX / (65_536 * size_of::<Value>());
+        assert_eq!(one.take(&mut total).count(), most, "they count as the memory that they take");
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use longshore_protocol::limits::FRAME_MESSAGES_MAX;
 use longshore_protocol::messages::values::{FromValuePublisher, ToValuePublisher};
-use longshore_protocol::{FrameWriter, Messages, PublisherId, Value};
+use longshore_protocol::{Frame, FrameWriter, Messages, PublisherId, Value};
 use longshore_transport::SendError;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::event::SubscriptionKey;
-use super::network::{FrameReceiver, FrameSender};
+use super::network::{FrameReceiver, FrameSender, SEND_QUEUE_BYTES};
 use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
 use super::table::{ProtocolViolation, SubscriptionTable};
 use super::writes::{AnswerSender, WriteError};
@@ -73,8 +73,13 @@ impl ValueLink {
         self.wake.notify_one();
     }
 
-    pub(crate) fn unsubscribe(&self, slot: u32, key: SubscriptionKey) {
-        self.table.lock().remove(slot, key);
+    pub(crate) fn unsubscribe(&self, sub: &SubscriptionCore) {
+        let mut table = self.table.lock();
+        // Read with the table locked: the slot may change until it is requested.
+        if let Some((_, slot)) = sub.attached_slot() {
+            table.remove(slot, sub.key);
+        }
+        drop(table);
         self.wake.notify_one();
     }
 
@@ -115,9 +120,10 @@ pub(crate) async fn serve(
     lost: impl Fn(LostSubscriptions),
 ) -> ValueLinkEnd {
     let mut idle_since = None;
+    let mut unsent = None;
     loop {
-        let more = match send(link, &wire) {
-            Ok(more) => more,
+        let ready_below = match send(link, &wire, &mut unsent) {
+            Ok(ready_below) => ready_below,
             Err(error) => return ValueLinkEnd::Lost(error.to_string().into()),
         };
         let (idle, lost_here) = {
@@ -142,7 +148,7 @@ pub(crate) async fn serve(
                 Err(reason) => return ValueLinkEnd::Lost(reason),
             },
             () = link.wake.notified() => {}
-            () = wire.ready(), if more => {}
+            () = wire.ready(ready_below.unwrap_or_default()), if ready_below.is_some() => {}
             () = sleep_until(idle_ends.unwrap_or_else(Instant::now)), if idle_ends.is_some() => {
                 if idle_ends.is_some_and(|at| at <= Instant::now()) && link.close_if_idle() {
                     wire.close(IDLE_REASON);
@@ -153,29 +159,43 @@ pub(crate) async fn serve(
     }
 }
 
-/// Sends the table's messages. Returns true if the connection is congested and messages remain.
-fn send(link: &ValueLink, wire: &impl FrameSender) -> Result<bool, SendError> {
+/// Sends the table's messages. If the connection is congested and messages remain, returns how
+/// short its send queue has to be before the next call. `unsent` is a frame that found no room.
+fn send(
+    link: &ValueLink,
+    wire: &impl FrameSender,
+    unsent: &mut Option<Frame>,
+) -> Result<Option<usize>, SendError> {
     loop {
         if wire.is_congested() {
-            return Ok(true);
+            return Ok(Some(SEND_QUEUE_BYTES));
         }
-        let mut frame = FrameWriter::new();
-        {
-            let mut table = link.table.lock();
-            let mut messages = 0;
-            while frame.body_len() < FRAME_BYTES
-                && messages < FRAME_MESSAGES_MAX
-                && let Some(message) = table.outgoing()
-            {
-                ToValuePublisher::encode(&message, &mut frame);
-                messages += 1;
+        let next = unsent.take().or_else(|| next_frame(&mut link.table.lock()));
+        let Some(frame) = next else { return Ok(None) };
+        match wire.send(frame.clone()) {
+            Ok(()) => {}
+            // The queue's own limit may be lower than `SEND_QUEUE_BYTES`. Only an empty queue takes
+            // a frame of any length.
+            Err(SendError::Full { .. }) => {
+                *unsent = Some(frame);
+                return Ok(Some(1));
             }
+            Err(error) => return Err(error),
         }
-        if frame.is_empty() {
-            return Ok(false);
-        }
-        wire.send(frame.finish())?;
     }
+}
+
+/// The next frame of the table's messages, if there are any.
+fn next_frame(table: &mut SubscriptionTable) -> Option<Frame> {
+    let (mut frame, mut messages) = (FrameWriter::new(), 0);
+    while frame.body_len() < FRAME_BYTES
+        && messages < FRAME_MESSAGES_MAX
+        && let Some(message) = table.outgoing()
+    {
+        ToValuePublisher::encode(&message, &mut frame);
+        messages += 1;
+    }
+    (!frame.is_empty()).then(|| frame.finish())
 }
 
 impl SubscriptionTable {

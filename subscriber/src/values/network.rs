@@ -53,8 +53,8 @@ pub(crate) trait FrameReceiver: Send + 'static {
 pub(crate) trait FrameSender: Send + Sync + 'static {
     fn send(&self, frame: Frame) -> Result<(), SendError>;
 
-    /// Waits until the send queue is short. Cancel safe.
-    fn ready(&self) -> impl Future<Output = ()> + Send;
+    /// Waits until fewer than `below` bytes are in the send queue. Cancel safe.
+    fn ready(&self, below: usize) -> impl Future<Output = ()> + Send;
 
     /// True while the send queue is long.
     fn is_congested(&self) -> bool;
@@ -63,7 +63,7 @@ pub(crate) trait FrameSender: Send + Sync + 'static {
 }
 
 /// While the send queue is longer than this, further messages stay in the table.
-const SEND_QUEUE_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const SEND_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The network over TCP.
 #[derive(Debug)]
@@ -117,9 +117,9 @@ impl FrameSender for LinkSender {
         LinkSender::send(self, frame)
     }
 
-    async fn ready(&self) {
+    async fn ready(&self, below: usize) {
         // `recv` reports the end of the link.
-        if LinkSender::ready(self, SEND_QUEUE_BYTES).await.is_err() {
+        if LinkSender::ready(self, below).await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -21,9 +21,9 @@ use super::race::race;
 use super::subscriber::SubscribeError;
 use super::subscription_core::{LostSubscriptions, RefusalSender, SubscriptionCore};
 
-/// The longest that a publisher may take to answer the subscriptions of a batch; it gives its
-/// program 10 s to create a value. A publisher that accepted the link and sends nothing counts as
-/// failed.
+/// The longest that a publisher may take to answer the subscriptions of a batch, counted from the
+/// last subscription that it accepted on this link, or from the request; it gives its program 10 s
+/// to create a value. A publisher that accepted the link and sends nothing counts as failed.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Subscriptions that are made together.
@@ -63,11 +63,20 @@ impl SubscribeBatch {
         // Upgradable while some subscriptions are unanswered.
         let unanswered = refusals.downgrade();
         drop(refusals);
-        let until = Instant::now() + ANSWER_TIMEOUT;
+        let (mut deadline, mut waiting) = (Instant::now() + ANSWER_TIMEOUT, subs.len());
         loop {
             let mut some = LostSubscriptions::new();
-            let answered = timeout_at(until, refused.recv_many(&mut some, usize::MAX)).await;
+            let answered = timeout_at(deadline, refused.recv_many(&mut some, usize::MAX)).await;
             if answered.is_err() {
+                let later = manager.started + link.table.lock().subscribed_at() + ANSWER_TIMEOUT;
+                // Each waiting subscription has a sender. Other batches on the link extend this
+                // one only as long as there is time for another candidate.
+                let (now, still_waiting) = (Instant::now(), unanswered.strong_count());
+                let has_time = later + ANSWER_TIMEOUT <= self.until;
+                if later > now && (has_time || still_waiting < waiting) {
+                    (deadline, waiting) = (later, still_waiting);
+                    continue;
+                }
                 manager.answer_timed_out(publisher.id);
                 if let Some(refusals) = unanswered.upgrade() {
                     some.extend(withdraw(&subs, &link, &refusals));

@@ -121,6 +121,13 @@ impl SubscriptionCore {
         *attachment = Attachment::Attached { link: link.clone(), slot, before };
     }
 
+    /// Another slot of its link's table is assigned to the subscription.
+    pub(crate) fn move_to_slot(&self, to: u32) {
+        if let Attachment::Attached { slot, .. } = &mut *self.attachment.lock() {
+            *slot = to;
+        }
+    }
+
     /// The publisher accepted the subscription. Returns false if no subscription needs it any more.
     pub(crate) fn activated(&self, now: Duration, publisher: PublisherId) -> bool {
         if let Attachment::Attached { before, .. } = &mut *self.attachment.lock() {
@@ -185,16 +192,16 @@ impl SubscriptionCore {
     /// Marks the subscription as unused, and unsubscribes.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        if let Some((link, slot)) = self.attached_slot() {
-            link.unsubscribe(slot, self.key);
+        if let Some((link, _)) = self.attached_slot() {
+            link.unsubscribe(self);
         }
     }
 
     /// Withdraws the subscription from a link where it is not active yet. Returns false if it is
     /// active there, is not there, or was requested there again by another batch.
     pub(crate) fn withdraw(&self, from: &Arc<ValueLink>, refusals: &RefusalSender) -> bool {
+        let mut table = from.table.lock();
         let Some((link, slot)) = self.attached_slot() else { return false };
-        let mut table = link.table.lock();
         let waits = Arc::ptr_eq(&link, from) && table.is_waiting(slot, self.key, refusals);
         if waits {
             table.remove(slot, self.key);
@@ -271,7 +278,8 @@ impl SubscriptionCore {
         link.write(slot, self.key, value, answer)
     }
 
-    fn attached_slot(&self) -> Option<(Arc<ValueLink>, u32)> {
+    /// Its link and slot. The slot may change until it is requested, unless the table is locked.
+    pub(crate) fn attached_slot(&self) -> Option<(Arc<ValueLink>, u32)> {
         match &*self.attachment.lock() {
             Attachment::Detached(_) => None,
             Attachment::Attached { link, slot, .. } => Some((link.clone(), *slot)),

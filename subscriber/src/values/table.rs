@@ -5,7 +5,7 @@
 //! the first.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,11 +65,13 @@ pub(crate) struct SubscriptionTable {
     numbers: Vec<u32>,
     sinks: Sinks,
     locals: usize,
-    /// Slots to subscribe, ascending while the table grows: publishers accept no number far beyond
-    /// those that they know. Some may not be needed any more.
-    to_subscribe: VecDeque<u32>,
+    /// Slots to subscribe, the lowest first: publishers accept no number far beyond those that they
+    /// know. Some may not be needed any more.
+    to_subscribe: BinaryHeap<Reverse<u32>>,
     to_unsubscribe: Vec<u32>,
     pub(crate) writes: Writes,
+    /// When the publisher last accepted a subscription; zero before.
+    subscribed_at: Duration,
     /// Durable subscriptions that lost their value here, with the reason.
     lost: LostSubscriptions,
     /// Bytes in the backlogs of all slots.
@@ -111,9 +113,10 @@ impl SubscriptionTable {
             numbers: Vec::new(),
             sinks: Sinks::default(),
             locals: 0,
-            to_subscribe: VecDeque::new(),
+            to_subscribe: BinaryHeap::new(),
             to_unsubscribe: Vec::new(),
             writes: Writes::default(),
+            subscribed_at: Duration::ZERO,
             lost: Vec::new(),
             backlog_bytes: 0,
         }
@@ -122,6 +125,11 @@ impl SubscriptionTable {
     /// Why the link ended, if it did.
     pub(crate) fn closed(&self) -> Option<&Arc<str>> {
         self.closed.as_ref()
+    }
+
+    /// When the publisher last accepted a subscription; zero before.
+    pub(crate) fn subscribed_at(&self) -> Duration {
+        self.subscribed_at
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -222,10 +230,14 @@ impl SubscriptionTable {
         let (mut requests, mut bytes) = (Vec::new(), 0);
         while requests.len() < VALUE_BATCH_MAX
             && bytes < SUBSCRIBE_BYTES
-            && let Some(at) = self.to_subscribe.pop_front()
+            && let Some(Reverse(at)) = self.to_subscribe.pop()
         {
+            if self.slots[at as usize].state != SlotState::Pending {
+                continue;
+            }
+            let at = self.move_to_lowest_number(at);
             let slot = &mut self.slots[at as usize];
-            if let (SlotState::Pending, Some(path)) = (slot.state, &slot.path) {
+            if let Some(path) = &slot.path {
                 slot.state = SlotState::Requested;
                 slot.requested_policy = slot.policy;
                 bytes += path.as_str().len();
@@ -234,6 +246,25 @@ impl SubscriptionTable {
             }
         }
         (!requests.is_empty()).then_some(ToValuePublisher::Subscribe(requests))
+    }
+
+    /// Moves a slot that the publisher does not know to the lowest free number: lower slots may
+    /// have been freed before they were requested. Returns the slot's number.
+    fn move_to_lowest_number(&mut self, at: u32) -> u32 {
+        let Some(Reverse(to)) = self.free.peek().copied().filter(|free| free.0 < at) else {
+            return at;
+        };
+        self.free.pop();
+        self.free.push(Reverse(at));
+        self.slots.swap(at as usize, to as usize);
+        let slot = &mut self.slots[to as usize];
+        slot.locals.iter_mut().for_each(|local| local.sub.move_to_slot(to));
+        if let Some(path) = &slot.path
+            && let Some(number) = self.by_path.get_mut(path)
+        {
+            *number = to;
+        }
+        to
     }
 
     /// Handles a message from the publisher that arrived in a frame of `frame_bytes`.
@@ -299,6 +330,7 @@ impl SubscriptionTable {
         frame_bytes: usize,
     ) -> Result<(), ProtocolViolation> {
         let Subscribed { subscription: at, number, value } = message;
+        self.subscribed_at = now;
         let slot =
             self.slots.get_mut(at as usize).filter(|slot| slot.state == SlotState::Requested);
         let slot = slot.ok_or(ProtocolViolation::Unrequested)?;
@@ -366,7 +398,7 @@ impl SubscriptionTable {
                 true => self.free(at),
                 false => {
                     slot.state = SlotState::Pending;
-                    self.to_subscribe.push_back(at);
+                    self.to_subscribe.push(Reverse(at));
                 }
             }
             return Ok(());
@@ -520,7 +552,7 @@ impl SubscriptionTable {
             }
         };
         self.by_path.insert(sub.path.clone(), at);
-        self.to_subscribe.push_back(at);
+        self.to_subscribe.push(Reverse(at));
         Some(at)
     }
 

@@ -35,6 +35,11 @@ impl Backlog {
         self.answers
     }
 
+    /// The next entry to send.
+    pub(super) fn front(&self) -> Option<&BacklogEntry> {
+        self.entries.front()
+    }
+
     pub(super) fn push(&mut self, entry: BacklogEntry) {
         self.answers += usize::from(!matches!(entry, BacklogEntry::Subscription(_)));
         self.entries.push_back(entry);

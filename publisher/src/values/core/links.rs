@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use longshore_protocol::limits::VALUE_SUBSCRIPTIONS_MAX;
 use longshore_protocol::messages::values::{
     FromValuePublisher, Policy, SubscriptionEnd, ValueRefusal,
@@ -57,6 +57,8 @@ pub(super) enum SubscriptionState {
     Joining(SlotKey, Policy),
     /// It receives updates.
     Active(SlotKey, Policy),
+    /// Its value, of that number, was removed before it was sent: it waits to be sent with its end.
+    Removed(u32),
     /// Its waiting updates are to be sent, and then its end; of the value with that number.
     Ending(u32, SubscriptionEnd),
 }
@@ -75,6 +77,9 @@ pub(super) struct Link<O> {
     pub(super) backlog_bytes: usize,
     /// Writes without an answer.
     pub(super) writes_open: usize,
+    /// The slots whose values it has written to: its writes may wait there longer than it
+    /// subscribes.
+    pub(super) written: HashSet<u32>,
     /// The link is being ended: nothing more is sent.
     pub(super) ends: bool,
 }
@@ -102,6 +107,7 @@ impl<O: LinkSink> Links<O> {
             backlog: Backlog::default(),
             backlog_bytes: 0,
             writes_open: 0,
+            written: HashSet::new(),
             ends: false,
         };
         self.links.insert(number, link);
@@ -156,6 +162,19 @@ impl<O: LinkSink> Link<O> {
         }
         self.backlog.push(entry);
         Ok(())
+    }
+
+    /// The count of sent entries at which all that waits now is sent.
+    pub(super) fn backlog_end(&mut self) -> u64 {
+        // Only the first entry may be in the middle of a turn, which began before the newest
+        // updates.
+        if let Some(BacklogEntry::Subscription(first)) = self.backlog.front()
+            && let Some(subscription) = self.subscriptions.get_mut(*first as usize)
+            && subscription.turn > 0
+        {
+            subscription.turn = subscription.waiting.len();
+        }
+        self.backlog.end()
     }
 
     /// Adds a subscription to the backlog, unless it is there.
@@ -245,7 +264,21 @@ impl<O: LinkSink> Link<O> {
     fn unpublished(&mut self, key: SlotKey, last: &Value) {
         let Some(number) = self.by_slot.remove(&key.slot) else { return };
         let subscription = &mut self.subscriptions[number as usize];
-        let SubscriptionState::Active(of, policy) = subscription.state else { return };
+        let (of, policy) = match subscription.state {
+            SubscriptionState::Joining(of, _) => {
+                debug_assert_eq!(of, key, "a link in a value's set subscribes to that value");
+                // Without space for the value the subscription is refused: the link itself must not
+                // end for values that it never received.
+                if self.backlog_bytes + bytes_of(last) <= VALUE_BACKLOG_BYTES_MAX {
+                    self.backlog_bytes += bytes_of(last);
+                    subscription.waiting.push_back(last.clone());
+                    subscription.state = SubscriptionState::Removed(key.slot);
+                }
+                return;
+            }
+            SubscriptionState::Active(of, policy) => (of, policy),
+            _ => return,
+        };
         debug_assert_eq!(of, key, "a link in a value's set subscribes to that value");
         subscription.state = SubscriptionState::Ending(key.slot, SubscriptionEnd::Unpublished);
         if subscription.in_backlog && policy == Policy::Conflate {
@@ -264,17 +297,14 @@ impl<O: LinkSink> Link<O> {
         let subscription = self.subscriptions.get_mut(number as usize)?;
         let ended = |slot| SubscriptionState::Ending(slot, SubscriptionEnd::Unsubscribed);
         let stood = match subscription.state {
-            SubscriptionState::Free | SubscriptionState::Ending(..) => return None,
+            SubscriptionState::Free
+            | SubscriptionState::Removed(_)
+            | SubscriptionState::Ending(..) => return None,
             SubscriptionState::Requested(..) => {
                 subscription.state = ended(0);
                 None
             }
-            SubscriptionState::Joining(key, _) => {
-                subscription.state = ended(key.slot);
-                self.forget_slot(key.slot, number);
-                None
-            }
-            SubscriptionState::Active(key, _) => {
+            SubscriptionState::Joining(key, _) | SubscriptionState::Active(key, _) => {
                 subscription.state = ended(key.slot);
                 let waiting = std::mem::take(&mut subscription.waiting);
                 self.backlog_bytes -= waiting.iter().map(bytes_of).sum::<usize>();

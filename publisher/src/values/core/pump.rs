@@ -2,7 +2,7 @@
 
 use longshore_protocol::limits::VALUE_BATCH_MAX;
 use longshore_protocol::messages::values::{
-    FromValuePublisher, Policy, Subscribed, SubscriptionEnded, ValueRefusal, tag,
+    FromValuePublisher, Policy, Subscribed, SubscriptionEnd, SubscriptionEnded, ValueRefusal, tag,
 };
 use longshore_protocol::{Encode as _, FrameWriter, Value};
 
@@ -155,8 +155,8 @@ impl<O: LinkSink> Core<O> {
                         entry.state = SubscriptionState::Active(key, policy);
                         let (number, value) = (key.slot, slot.value.clone());
                         frame.subscribed(Subscribed { subscription, number, value });
-                        self.move_to_set(key, link_number, true);
                     }
+                    // Removed, and the backlog had no space for its last value.
                     None => {
                         entry.state = SubscriptionState::Free;
                         link.forget_slot(key.slot, subscription);
@@ -165,6 +165,15 @@ impl<O: LinkSink> Core<O> {
                         frame.message(&FromValuePublisher::Refused { subscription, code, reason });
                     }
                 }
+            }
+            SubscriptionState::Removed(number) => {
+                if let Some(value) = entry.waiting.pop_front() {
+                    link.backlog_bytes -= bytes_of(&value);
+                    frame.subscribed(Subscribed { subscription, number, value });
+                }
+                entry.state = SubscriptionState::Free;
+                let end = SubscriptionEnd::Unpublished;
+                frame.ended(SubscriptionEnded { subscription, end });
             }
             SubscriptionState::Active(key, Policy::DropOldest) => {
                 if entry.turn == 0 {

@@ -20,14 +20,20 @@ impl<O: LinkSink> Core<O> {
         number
     }
 
-    /// A link has ended. Its subscribed values are passed to [`Core::leave`], a chunk at a time.
-    pub(crate) fn link_down(&mut self, number: LinkNumber) -> Vec<SlotKey> {
-        let Some(link) = self.links.remove(number) else { return Vec::new() };
-        let active = |subscription: &super::links::Subscription| match subscription.state {
-            SubscriptionState::Active(key, _) => Some(key),
+    /// A link has ended. Returns its subscribed values for [`Core::leave`], and those that it has
+    /// written to for [`Core::drop_writes_of`]; both are passed a chunk at a time.
+    pub(crate) fn link_down(&mut self, number: LinkNumber) -> (Vec<SlotKey>, Vec<SlotKey>) {
+        let Some(link) = self.links.remove(number) else { return (Vec::new(), Vec::new()) };
+        let subscribed = |subscription: &super::links::Subscription| match subscription.state {
+            SubscriptionState::Joining(key, _) | SubscriptionState::Active(key, _) => Some(key),
             _ => None,
         };
-        link.subscriptions.iter().filter_map(active).collect()
+        let current = |slot: &u32| {
+            let generation = self.slots.get(*slot as usize)?.generation;
+            Some(SlotKey { slot: *slot, generation })
+        };
+        let left = link.subscriptions.iter().filter_map(subscribed).collect();
+        (left, link.written.iter().filter_map(current).collect())
     }
 
     /// An ended link leaves these values.
@@ -127,6 +133,9 @@ impl<O: LinkSink> Core<O> {
             link.entry(subscription).state = SubscriptionState::Joining(key, policy);
             link.by_slot.insert(key.slot, subscription);
             link.queue_subscription(subscription);
+            // Before it is active: `unpublish` must find it. No shared frame is sent to a link with
+            // a backlog.
+            self.move_to_set(key, number, true);
         }
         self.links_to_pump.push(number);
     }

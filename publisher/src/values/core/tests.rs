@@ -230,6 +230,45 @@ fn stopped_subscriber_receives_the_last_update_of_a_removed_value() {
 }
 
 #[test]
+fn value_removed_before_there_is_room_is_sent_with_its_end() {
+    let mut harness = CoreHarness::new();
+    let (id, _) = harness.core.publish_default(&path("/d")).unwrap();
+    let link = harness.link();
+    link.stop();
+    harness.subscribe(&link, 0, "/d/a", Policy::Conflate);
+    assert!(matches!(harness.core.next_request(&path("/d"), id), NextRequest::Ready(..)));
+    let a = harness.publish("/d/a", 1u64);
+    harness.set(a, 2u64);
+    harness.core.unpublish(a);
+    // Another value reuses the slot, and its number.
+    let b = harness.publish("/b", 3u64);
+    assert_eq!(b.slot, a.slot);
+    harness.subscribe(&link, 1, "/b", Policy::Conflate);
+    link.go_on(&mut harness.core);
+    assert_eq!(
+        link.received(),
+        [
+            Received::Subscribed("/d/a".into(), 2u64.into()),
+            Received::Ended("/d/a".into(), SubscriptionEnd::Unpublished),
+            Received::Subscribed("/b".into(), 3u64.into()),
+        ]
+    );
+
+    // Values that were never sent do not end the link.
+    link.stop();
+    let large = || Value::Bytes(vec![7; 1000 * 1024].into());
+    let removed: Vec<_> = (0..10).map(|n| harness.publish(&format!("/{n}"), large())).collect();
+    (0..10).for_each(|n| harness.subscribe(&link, 2 + n, &format!("/{n}"), Policy::Conflate));
+    removed.iter().for_each(|key| _ = harness.core.unpublish(*key));
+    link.go_on(&mut harness.core);
+    let refused =
+        |it: &&Received| matches!(it, Received::Refused(_, code) if *code == ValueRefusal::NotHere);
+    let fit = VALUE_BACKLOG_BYTES_MAX / links::bytes_of(&large());
+    assert_eq!(link.received().iter().filter(refused).count(), 10 - fit);
+    assert_eq!((link.ended(), harness.core.backlog_of(&link)), (None, (0, 0)));
+}
+
+#[test]
 fn refused_subscription_has_a_code_and_frees_its_number() {
     let mut harness = CoreHarness::new();
     harness.publish("/a", 0u64);
@@ -305,7 +344,7 @@ fn unsubscribed_value_can_be_subscribed_again() {
         update("/a", 2u64),
     ];
     assert_eq!(received, expected);
-    let left = harness.core.link_down(link.number());
+    let (left, _) = harness.core.link_down(link.number());
     assert_eq!(left, [a]);
     harness.core.leave(link.number(), &left);
     assert_eq!((harness.core.subscribers(a), harness.core.sets.len()), (0, 1));
@@ -394,6 +433,28 @@ fn hot_value_does_not_starve_other_values() {
     assert!(received.contains(&update("/other", 7u64)));
     link.go_on(&mut harness.core);
     assert_eq!(link.received().last(), Some(&update("/hot", payload(199))));
+}
+
+#[test]
+fn flush_covers_the_updates_since_a_turn_began() {
+    let mut harness = CoreHarness::new();
+    let payload = |n: u8| Value::Bytes(vec![n; CHUNK_BYTES / 2].into());
+    let hot = harness.publish("/hot", payload(0));
+    // It has room for one frame of two updates at a time.
+    let link = Subscriber::new(2 * CHUNK_BYTES);
+    link.join(&mut harness.core);
+    harness.subscribe(&link, 0, "/hot", Policy::DropOldest);
+    link.stop();
+    (1..=4).for_each(|n| harness.set(hot, payload(n)));
+    assert!(link.go_on_once(&mut harness.core));
+    harness.set(hot, payload(5));
+    let end = harness.core.backlog_ends()[0].1;
+    let sent =
+        |core: &mut Core<Subscriber>| core.links.get_mut(link.number()).unwrap().backlog.sent();
+    while sent(&mut harness.core) < end {
+        assert!(link.go_on_once(&mut harness.core));
+    }
+    assert_eq!(link.received().last(), Some(&update("/hot", payload(5))));
 }
 
 #[test]
@@ -535,21 +596,47 @@ fn writes_are_answered_in_any_order() {
 
 #[test]
 fn writes_of_a_client_that_lost_its_rights_are_dropped() {
+    for unsubscribes in [false, true] {
+        let mut harness = CoreHarness::new();
+        let a = harness.publish("/a", 0u64);
+        let (revoked, other) = (harness.link(), harness.link());
+        let _bell = harness.core.accept_writes(a).unwrap();
+        harness.subscribe(&revoked, 0, "/a", Policy::Conflate);
+        harness.subscribe(&other, 0, "/a", Policy::Conflate);
+        for (link, n, deadline_ms) in [(&revoked, 1, 100), (&other, 2, 0), (&revoked, 3, 0)] {
+            let written = write(n, true, deadline_ms);
+            harness.core.write(link.number(), written, |_| true, harness.now).unwrap();
+        }
+        if unsubscribes {
+            revoked.unsubscribe(&mut harness.core, &[0]);
+        }
+        let (left, written) = harness.core.link_down(revoked.number());
+        assert_eq!((left.len(), written.as_slice()), (usize::from(!unsubscribes), &[a][..]));
+        harness.core.leave(revoked.number(), &left);
+        harness.core.drop_writes_of(revoked.number(), &written);
+        let next = harness.core.next_write(a, harness.now).unwrap().unwrap();
+        assert_eq!(next.value, Value::U64(2));
+        assert!(harness.core.next_write(a, harness.now).unwrap().is_none());
+        assert_eq!(harness.core.next_deadline(), None, "nor do their deadlines remain");
+    }
+}
+
+#[test]
+fn waiting_writes_count_as_the_memory_that_they_take() {
     let mut harness = CoreHarness::new();
     let a = harness.publish("/a", 0u64);
-    let (revoked, other) = (harness.link(), harness.link());
+    let link = harness.link();
+    harness.subscribe(&link, 0, "/a", Policy::Conflate);
+    drop(link.received());
     let _bell = harness.core.accept_writes(a).unwrap();
-    harness.subscribe(&revoked, 0, "/a", Policy::Conflate);
-    harness.subscribe(&other, 0, "/a", Policy::Conflate);
-    for (link, n) in [(&revoked, 1), (&other, 2), (&revoked, 3)] {
-        harness.core.write(link.number(), write(n, true, 0), |_| true, harness.now).unwrap();
+    // 64 KiB on the wire.
+    let nulls = Value::list(vec![Value::Null; 65_536]);
+    let most = (VALUE_WRITES_BYTES_MAX / (65_536 * size_of::<Value>())) as u32;
+    for n in 0..=most {
+        let written = WriteValue { value: nulls.clone(), ..write(n, true, 0) };
+        harness.core.write(link.number(), written, |_| true, harness.now).unwrap();
     }
-    let left = harness.core.link_down(revoked.number());
-    harness.core.leave(revoked.number(), &left);
-    harness.core.drop_writes_of(revoked.number(), &left);
-    let next = harness.core.next_write(a, harness.now).unwrap().unwrap();
-    assert_eq!(next.value, Value::U64(2));
-    assert!(harness.core.next_write(a, harness.now).unwrap().is_none());
+    assert_eq!(link.received(), [answered(most, Err(WriteRefusal::TooMany))]);
 }
 
 #[test]

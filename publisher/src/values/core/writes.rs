@@ -82,7 +82,7 @@ impl<O: LinkSink> Core<O> {
         let extra = self.slot_mut(key).and_then(|slot| slot.extra.as_mut());
         let waiting = extra.and_then(|extra| extra.writes.as_mut()).ok_or(())?;
         while let Some(write) = waiting.queue.pop_front() {
-            waiting.bytes -= bytes_of(&write.value);
+            waiting.bytes -= write.value.memory_bytes();
             if write.deadline.is_none_or(|deadline| now < deadline) {
                 return Ok(Some(write));
             }
@@ -99,13 +99,13 @@ impl<O: LinkSink> Core<O> {
             waiting.queue.retain(|write| {
                 let stays = write.link != number;
                 if !stays {
-                    waiting.bytes -= bytes_of(&write.value);
+                    waiting.bytes -= write.value.memory_bytes();
                     forgotten.extend(write.id);
                 }
                 stays
             });
             for id in forgotten {
-                self.writes.open.remove(&id);
+                self.forget_receipt(id);
             }
         }
     }
@@ -158,7 +158,8 @@ impl<O: LinkSink> Core<O> {
         let slot = slot.and_then(|slot| slot.extra.as_mut());
         let waiting = slot.and_then(|extra| extra.writes.as_mut());
         let waiting = waiting.ok_or(WriteRefusal::NotWritable)?;
-        let bytes = bytes_of(&value);
+        // What a client writes may take 40 times its length on the wire.
+        let bytes = value.memory_bytes();
         let is_full = !waiting.queue.is_empty() && waiting.bytes + bytes > VALUE_WRITES_BYTES_MAX;
         if is_full
             || waiting.queue.len() >= VALUE_WRITES_WAITING_MAX
@@ -175,6 +176,7 @@ impl<O: LinkSink> Core<O> {
             link.writes_open += 1;
             id
         });
+        link.written.insert(key.slot);
         // It may wait for long, and would retain the frame that it came in.
         let value = value.copied_from_frame();
         waiting.bytes += bytes;
@@ -222,15 +224,21 @@ impl<O: LinkSink> Core<O> {
         }
     }
 
+    /// Removes a receipt and its deadline.
+    fn forget_receipt(&mut self, id: WriteId) -> Option<AwaitedReceipt> {
+        let open = self.writes.open.remove(&id)?;
+        if let Some(deadline) = open.deadline {
+            self.timers.remove(&(deadline, Timer::Write(id)));
+        }
+        Some(open)
+    }
+
     fn queue_answer(
         &mut self,
         id: WriteId,
         outcome: Result<Value, WriteRefused>,
     ) -> Option<LinkNumber> {
-        let open = self.writes.open.remove(&id)?;
-        if let Some(deadline) = open.deadline {
-            self.timers.remove(&(deadline, Timer::Write(id)));
-        }
+        let open = self.forget_receipt(id)?;
         let link = self.links.get_mut(open.link)?;
         link.backlog_bytes += answer_bytes(&outcome);
         let written = Written { request: open.request, outcome };

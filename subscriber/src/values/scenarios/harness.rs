@@ -42,6 +42,8 @@ struct HarnessState {
     /// The resolver answers in slices of this many paths, each with sets of its own; all at once if
     /// `None`.
     slices_of: Option<usize>,
+    /// Most bytes in the subscriber's send queues; any number if `None`.
+    send_queue_bytes_max: Option<usize>,
     resolve_requests: Vec<(Duration, usize)>,
     dials: Vec<(Duration, u8)>,
     started: Option<Instant>,
@@ -93,6 +95,8 @@ struct FakeLinkState {
     next_number: u32,
     free_numbers: Vec<u32>,
     unanswered: Vec<u32>,
+    /// Bytes in the subscriber's send queue.
+    queued: usize,
     liveness: Liveness,
     read: u64,
 }
@@ -162,6 +166,11 @@ impl Harness {
 
     pub(super) fn answer_in_slices(&self, of: usize) {
         self.state.lock().slices_of = Some(of);
+    }
+
+    /// Bounds the subscriber's send queues. An empty one takes a frame of any length.
+    pub(super) fn limit_send_queues(&self, bytes: usize) {
+        self.state.lock().send_queue_bytes_max = Some(bytes);
     }
 
     /// Publishes new values, in one batch.
@@ -306,6 +315,7 @@ impl Network for Harness {
                 next_number: 1,
                 free_numbers: Vec::new(),
                 unanswered: Vec::new(),
+                queued: 0,
                 liveness: Liveness::new(Instant::now().into_std(), LinkTiming::VALUES),
                 read: 0,
             }),
@@ -427,8 +437,17 @@ impl FrameReceiver for FakeLinkHalf {
 
 impl FrameSender for FakeLinkHalf {
     fn send(&self, frame: Frame) -> Result<(), SendError> {
-        if self.link.state.lock().ended.is_some() {
-            return Err(SendError::Closed);
+        let limit = self.harness.state.lock().send_queue_bytes_max.unwrap_or(usize::MAX);
+        {
+            let mut state = self.link.state.lock();
+            if state.ended.is_some() {
+                return Err(SendError::Closed);
+            }
+            let queued = state.queued;
+            if queued > 0 && queued + frame.len() > limit {
+                return Err(SendError::Full { queued, limit });
+            }
+            state.queued += frame.len();
         }
         let mut whole = Vec::new();
         frame.parts().iter().for_each(|part| whole.extend_from_slice(part));
@@ -441,7 +460,11 @@ impl FrameSender for FakeLinkHalf {
         Ok(())
     }
 
-    async fn ready(&self) {}
+    /// The queue takes a millisecond to become empty.
+    async fn ready(&self, _below: usize) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        self.link.state.lock().queued = 0;
+    }
 
     fn is_congested(&self) -> bool {
         false

@@ -1,6 +1,8 @@
 //! Which publisher serves a subscription, and with how many links and messages.
 
-use longshore_protocol::messages::values::{SubscriptionEnd, ValueRefusal};
+use longshore_protocol::messages::values::{
+    FromValuePublisher, Subscribed, SubscriptionEnd, ValueRefusal,
+};
 use longshore_protocol::{PublicationKind, Terms, Value};
 use tokio::time::{Instant, sleep};
 
@@ -62,6 +64,67 @@ async fn equal_publisher_sets_share_a_publisher_over_answer_slices() {
             harness.with(harness.dials()[0].1, |publisher| publisher.subscribe_requests.clone());
         assert_eq!(subscribe_requests, [1_000]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_with_a_short_send_queue_sends_any_number_of_requests() {
+    let harness = Harness::default();
+    // 2.5 MB in all, in frames of about 1 MiB.
+    let long = "x".repeat(200);
+    let paths: Vec<String> = (0..6_000).map(|n| format!("/{long}/{long}/{n}")).collect();
+    let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 1)).collect();
+    harness.publish(1, &values);
+    harness.limit_send_queues(1024 * 1024);
+    let all = paths.iter().map(|at| path(at)).collect();
+    let subscription = harness.subscriber(1).durable_subscribe_all(all, &default_options());
+    for durable in &subscription {
+        within_an_hour(durable.alive()).await;
+    }
+    let requests = harness.with(1, |publisher| publisher.subscribe_requests.clone());
+    assert_eq!((requests.len(), requests.iter().sum::<usize>()), (3, 6_000), "in several frames");
+    assert_eq!(harness.dials().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_wait_while_their_publisher_answers() {
+    let harness = Harness::default();
+    let paths: Vec<String> = (0..1_000).map(|n| format!("/v/{n}")).collect();
+    let values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 1)).collect();
+    (1..=2).for_each(|n| harness.publish(n, &values));
+    harness.with(2, |publisher| publisher.terms.priority = 1);
+    // The test answers in its place, ten requests a second: longer than an attempt may take.
+    harness.with(1, |publisher| publisher.silent = true);
+    let all = paths.iter().map(|at| path(at)).collect();
+    let subscription = harness.subscriber(1).durable_subscribe_all(all, &default_options());
+    for number in 0..1_000 {
+        sleep(Duration::from_millis(100)).await;
+        let subscribed = Subscribed { subscription: number, number, value: Value::U64(1) };
+        harness.send(1, &FromValuePublisher::Subscribed(vec![subscribed]));
+    }
+    settle().await;
+    let alive = |durable: &DurableValue| matches!(durable.state(), ValueState::Alive { .. });
+    assert!(subscription.iter().all(alive));
+    assert_eq!(harness.dials().len(), 1, "no other publisher is asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_to_others_leave_time_for_another_publisher() {
+    let harness = Harness::default();
+    let paths: Vec<String> = (1..ATTEMPT_TIMEOUT.as_secs()).map(|n| format!("/v/{n}")).collect();
+    let mut values: Vec<(&str, u64)> = paths.iter().map(|at| (at.as_str(), 1)).collect();
+    values.push(("/a", 1));
+    harness.publish(1, &values);
+    harness.publish(2, &[("/a", 2)]);
+    harness.with(1, |publisher| publisher.silent_for = Some(path("/a")));
+    harness.with(2, |publisher| publisher.terms.priority = 1);
+    let subscriber = harness.subscriber(1);
+    let subscription = subscriber.durable_subscribe(path("/a"), &default_options());
+    let mut answered = Vec::new();
+    for at in &paths {
+        answered.push(subscriber.durable_subscribe(path(at), &default_options()));
+        sleep(seconds(1)).await;
+    }
+    assert_eq!(subscription.last(), Some(Value::U64(2)), "within one attempt");
 }
 
 #[tokio::test(start_paused = true)]

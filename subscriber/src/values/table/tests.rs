@@ -167,6 +167,33 @@ fn subscriptions_are_requested_in_the_order_of_their_numbers() {
 }
 
 #[test]
+fn subscriptions_take_the_numbers_of_those_dropped_before_their_request() {
+    let reader = UpdatesReader::new(100);
+    let mut link = Link::new();
+    let subs: Vec<_> =
+        (0..70_000).map(|n| link.subscribe(n, &reader, Policy::Conflate).unwrap()).collect();
+    subs[..66_000].iter().for_each(|sub| sub.cancel());
+    let mut next = 0;
+    while let Some(ToValuePublisher::Subscribe(requests)) = link.with(SubscriptionTable::outgoing) {
+        for request in requests {
+            let SubscribeValue { subscription, path: requested, .. } = request;
+            assert_eq!((subscription, requested), (next, path(66_000 + next as usize)));
+            link.subscribed(subscription, subscription).unwrap();
+            next += 1;
+        }
+    }
+    assert_eq!(next, 4_000);
+    assert!(subs[66_000..].iter().all(|sub| sub.is_alive()));
+    link.subscribe(66_000, &reader, Policy::Conflate).unwrap();
+    assert_eq!(link.with(SubscriptionTable::outgoing), None, "the path is found at its number");
+    subs[66_001].cancel();
+    assert_eq!(
+        link.with(SubscriptionTable::outgoing),
+        Some(ToValuePublisher::Unsubscribe(vec![1]))
+    );
+}
+
+#[test]
 fn writes_go_only_to_their_own_subscription() {
     let reader = UpdatesReader::new(100);
     let mut link = Link::new();

@@ -105,7 +105,7 @@ impl Model {
     fn link_down(&mut self) {
         if let Some(index) = self.any_follower() {
             let number = self.followers.swap_remove(index).link.number();
-            let left = self.harness.core.link_down(number);
+            let (left, _) = self.harness.core.link_down(number);
             // Operations between the chunks of a leave affect no one.
             for some in left.chunks(2) {
                 self.commit();
