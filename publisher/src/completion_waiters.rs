@@ -188,6 +188,10 @@ impl CompletionWaiters {
                 self.by_job.remove(&job);
             }
         }
+        if self.by_job.is_empty() {
+            // No request waits, so no link has jobs to look up.
+            self.pending.clear();
+        }
     }
 }
 
@@ -363,6 +367,7 @@ mod tests {
             waiters.forget(LINK, 1);
         }
         assert!(waiters.links[&LINK].pending.len() <= 2 * COMPLETION_WAITS_MAX + 1);
+        assert!(waiters.pending.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use longshore_protocol::{NameError, PublisherInfoError};
 use longshore_queue::{JournalOpenError, Poisoned};
 use longshore_transport::{BindError, TlsError};
 
-/// Why a publisher does not start. Nothing was changed, unless the variant says so.
+/// Why a publisher does not start. No job has changed, unless the variant says so.
 /// [`Store`](OpenError::Store) and [`Bind`](OpenError::Bind) name the obstacle; the others are
 /// wrong options, so a retry is no use.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +52,8 @@ pub enum OpenError {
     /// once they have ended.
     #[error(
         "{home} is declared as the home of {path}, and this publisher, {name}, has {keys} \
-         keys with an end, {jobs} open jobs with other keys and {schedules} schedules{elsewhere}; \
-         the keys end by {until}: declare {name} until then, and until the jobs have ended and the \
+         keys with an end, {jobs} open jobs with other keys and {schedules} \
+         schedules{elsewhere}{until}: declare {name} until the keys and jobs have ended and the \
          schedules are removed"
     )]
     KeysOfAnotherHome {
@@ -71,7 +71,7 @@ pub enum OpenError {
         schedules: u64,
         /// How many other such paths there are, for people.
         elsewhere: Box<str>,
-        /// When the last of them ends (RFC 3339).
+        /// When the last of the keys ends, for people; empty without such keys.
         until: Box<str>,
     },
     /// [`hang_after`](crate::PublisherOptions::hang_after) is under 1 s: a disk that is merely busy

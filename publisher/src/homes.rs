@@ -49,19 +49,21 @@ impl OwnHomes {
         let Some((home, first)) = moved.first() else { return Ok(()) };
         let last_end = moved.iter().map(|(_, queue)| queue.last_end).max().unwrap_or_default();
         let until = UNIX_EPOCH.checked_add(Duration::from_millis(last_end));
-        let until = until.filter(|_| last_end > 0);
+        let keys: u64 = moved.iter().map(|(_, queue)| queue.keys).sum();
+        let until = until.filter(|_| keys > 0);
+        let until = until.map(|until| format!("; the keys end by {:.0}", Rfc3339(until)));
         Err(OpenError::KeysOfAnotherHome {
             home: (*home).into(),
             path: first.path.clone(),
             name: self.name.as_str().into(),
-            keys: moved.iter().map(|(_, queue)| queue.keys).sum(),
+            keys,
             jobs: moved.iter().map(|(_, queue)| queue.jobs).sum(),
             schedules: moved.iter().map(|(_, queue)| queue.schedules).sum(),
             elsewhere: match moved.len() - 1 {
                 0 => " of it".into(),
                 others => format!(" of it and of {others} more paths with other homes").into(),
             },
-            until: until.map_or("never".into(), |until| format!("{:.0}", Rfc3339(until)).into()),
+            until: until.unwrap_or_default().into(),
         })
     }
 }

@@ -103,9 +103,10 @@ pub struct PublisherOptions {
     /// publisher closes links and withdraws paths until the disk recovers. 30 s by default; at
     /// least 1 s.
     pub hang_after: Duration,
-    /// A wall clock that moves further than this from the monotonic one, or is further behind at a
-    /// start, is not trusted: nothing that waits for it proceeds until it is right again or an
-    /// operator confirms it (`Queues::confirm_clock`). 30 s by default; at least 1 s.
+    /// A wall clock that moves further than this from the monotonic one, or after a reboot is
+    /// further behind or 30 days ahead, is not trusted: nothing that waits for it proceeds until it
+    /// is right again or an operator confirms it (`Queues::confirm_clock`). 30 s by default; at
+    /// least 1 s.
     pub clock_skew_max: Duration,
     /// Whether it publishes its metrics as live values, at `/sys/publishers/NAME`. Metrics are
     /// collected only while someone subscribes. True by default.

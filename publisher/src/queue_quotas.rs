@@ -103,8 +103,8 @@ impl QueueQuotas {
         }
     }
 
-    /// What of a batch is over a quota of its client; none if all of it may be enqueued, and is
-    /// counted.
+    /// What of a batch is over a quota of its client; none if all of it may be enqueued. Jobs
+    /// that are not refused are counted.
     pub(crate) fn check(
         &mut self,
         queues: &impl Queues,
@@ -113,8 +113,13 @@ impl QueueQuotas {
         now: Instant,
     ) -> Option<OverQuota> {
         let mut over = None;
-        for &account in self.accounts_of(who)?.iter() {
+        let accounts = self.accounts_of(who)?;
+        for &account in accounts.iter() {
             self.accounts[account].check(queues, batch, now, &mut over);
+        }
+        // What one account refuses counts in none: it would use up what other clients share.
+        for &account in accounts.iter() {
+            self.accounts[account].add(queues, batch, over.as_ref());
         }
         over
     }
@@ -231,10 +236,9 @@ impl Account {
         now: Instant,
         over: &mut Option<OverQuota>,
     ) {
-        let is_limited = |path: &Path| self.matches(path) && queues.takes_jobs(path);
-        let mut refused: Vec<bool> = batch.paths.iter().map(is_limited).collect();
-        let all = refused.iter().all(|&matches| matches);
-        if !all && !refused.contains(&true) {
+        let mut refused: Vec<bool> =
+            batch.paths.iter().map(|path| self.counts_at(queues, path)).collect();
+        if !refused.contains(&true) {
             return;
         }
         self.see(queues);
@@ -242,7 +246,6 @@ impl Account {
         let why = match self.reached() {
             Some(why) => why,
             None => {
-                self.add(batch, &refused, all);
                 let most = self.quota.limits.queues.map_or(u32::MAX, |most| most.get()) as usize;
                 let mut room = most.saturating_sub(self.queues.len());
                 for (refused, path) in refused.iter_mut().zip(&batch.paths) {
@@ -274,17 +277,29 @@ impl Account {
         is_over.then(|| self.why(bytes, "bytes of jobs that have not ended", "waiting_bytes"))
     }
 
-    /// Adds the jobs of a batch on the paths that match.
-    fn add(&mut self, batch: &EnqueueBatch, matches: &[bool], all: bool) {
+    /// True if jobs on that path count.
+    fn counts_at(&self, queues: &impl Queues, path: &Path) -> bool {
+        self.matches(path) && queues.takes_jobs(path)
+    }
+
+    /// Adds the jobs of a batch that count and are not refused.
+    fn add(&mut self, queues: &impl Queues, batch: &EnqueueBatch, over: Option<&OverQuota>) {
         if self.queues.len() <= COUNTED_ALWAYS_MAX {
             return;
         }
-        if all {
+        let is_refused = |path: usize| over.is_some_and(|over| over.refused[path]);
+        let paths = batch.paths.iter().enumerate();
+        let counts: Vec<bool> =
+            paths.map(|(i, path)| self.counts_at(queues, path) && !is_refused(i)).collect();
+        if !counts.contains(&true) {
+            return;
+        }
+        if !counts.contains(&false) {
             self.waiting.jobs += batch.len() as u64;
             self.waiting.bytes += batch.body().len() as u64;
             return;
         }
-        for entry in batch.entries().filter(|entry| matches[entry.path]) {
+        for entry in batch.entries().filter(|entry| counts[entry.path]) {
             self.waiting.jobs += 1;
             self.waiting.bytes += u64::from(entry.length);
         }
@@ -451,6 +466,20 @@ mod tests {
         model.0[6].1 = 9;
         assert_eq!(check(&mut quotas, &model, 1_999), None, "jobs of others are seen later");
         assert!(check(&mut quotas, &model, 2_000).is_some());
+    }
+
+    #[test]
+    fn what_one_quota_refuses_uses_up_no_other() {
+        let all = "[[quota]]\nwho = [\"*\"]\npaths = [\"/t/**\"]\nwaiting_jobs = 102\n";
+        let (mut quotas, _) = quotas(&format!("{all}{TENANTS}"));
+        let (a, b, now) = (who("a"), who("b"), Instant::now());
+        let queues = (0..97).map(|n| (path(&format!("/t/c/{n}")), 1));
+        let model = Model(queues.chain([(path("/t/a/1"), 3), (path("/t/b/1"), 1)]).collect());
+        for _ in 0..9 {
+            let over = quotas.check(&model, Some(&a), &batch(&["/t/a/1"]), now);
+            assert!(over.unwrap().why.contains("on /t/a/**"));
+        }
+        assert_eq!(quotas.check(&model, Some(&b), &batch(&["/t/b/1"]), now), None, "101 of 102");
     }
 
     #[test]

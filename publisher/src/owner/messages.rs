@@ -82,7 +82,10 @@ impl Owner {
         batch: EnqueueBatch,
     ) -> Result<(), Poisoned> {
         let (sequence, jobs) = (batch.sequence, batch.len() as u32);
-        let no_room = self.refusals.last(link).or_else(|| self.store.refusal_of(&batch));
+        // What a draining publisher sends to another one needs no room here.
+        let stays = |_: &Refusal| !self.store.state().must_go_to_another(link, &batch);
+        let no_room = self.refusals.last(link);
+        let no_room = no_room.or_else(|| self.store.refusal_of(&batch).filter(stays));
         let batch = self.without_forbidden_jobs(link, batch);
         if let Some(refusal) = no_room {
             self.refusals.push(Instant::now(), RefusedBatch { link, sequence, jobs, refusal });

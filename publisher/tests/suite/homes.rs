@@ -73,8 +73,7 @@ async fn a_home_does_not_change_while_the_old_one_has_keys() {
     let start = "pb is declared as the home of /shop/a, and this publisher, pa, has 3 keys with an \
                  end, 3 open jobs with other keys and 0 schedules of it and of 1 more paths with \
                  other homes; the keys end by 20";
-    let end =
-        "Z: declare pa until then, and until the jobs have ended and the schedules are removed";
+    let end = "Z: declare pa until the keys and jobs have ended and the schedules are removed";
     assert!(text.starts_with(start) && text.ends_with(end), "{text}");
     // Another path may have another home, and its own home keeps answering.
     let after = running(options(&dir, &[("/shop", "pa"), ("/else", "pb")])).await;

@@ -12,8 +12,8 @@ use longshore_protocol::messages::work::{
     Started, ToPublisher, Tokens, WorkerPattern, tag,
 };
 use longshore_protocol::{
-    CheckpointOutcome, DeathReason, EnqueueOutcome, FrameWriter, Gate, JobId, JobState, NewJob,
-    QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome, Token,
+    BatchRefusal, CheckpointOutcome, DeathReason, EnqueueOutcome, FrameWriter, Gate, JobId,
+    JobState, NewJob, QueueSettings, Refusal, Revoked, Role, SessionId, SettleOutcome, Token,
 };
 
 use crate::client::{Client, error, fresh, glob, id, job, path, running};
@@ -280,6 +280,11 @@ async fn jobs_beyond_the_memory_limit_are_refused_until_others_end() {
     let running = self::running(options).await;
     let mut producer = Client::attach(&running, Role::Producer, 2).await;
     assert_eq!(producer.enqueue_outcomes(1, &[job(9_999_999, 1)]).await, [full]);
+    // A draining publisher refuses new jobs as such, also without room.
+    let mut tool = Client::attach(&running, Role::Tool, 4).await;
+    tool.ask(Request::Drain { draining: true }).await;
+    assert_eq!(tool.enqueue([job(9_999_999, 1)]).await.outcome, Err(BatchRefusal::Draining));
+    tool.ask(Request::Drain { draining: false }).await;
     let mut worker = Client::attach(&running, Role::Worker, 3).await;
     worker.subscribe_with(10_000);
     let mut delivered_tokens = Vec::new();
