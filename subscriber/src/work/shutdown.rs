@@ -31,9 +31,10 @@ impl ShutdownHandle {
         self.raise(Stop::Drain);
     }
 
-    /// Stops at once: drops handlers (blocking handlers run on), closes links, and abandons leases.
-    /// After the reconnect grace (5 s unless the publisher is configured otherwise) the jobs run
-    /// elsewhere, and an attempt that had begun is used up. Meant for a second signal.
+    /// Stops at once: drops handlers (blocking handlers run on), for which it waits up to 250 ms,
+    /// closes links, and abandons leases. After the reconnect grace (5 s unless the publisher is
+    /// configured otherwise) the jobs run elsewhere, and an attempt that had begun is used up.
+    /// Meant for a second signal.
     pub fn stop_now(&self) {
         self.raise(Stop::Now);
     }

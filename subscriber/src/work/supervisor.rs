@@ -28,8 +28,8 @@ use crate::{ShutdownHandle, WorkerReport};
 /// added: results of handlers that finished early may still be waiting for a slow disk.
 const ANSWER_WAIT_MIN: Duration = Duration::from_secs(5);
 
-/// The longest that a stopping worker waits for dropped handlers before it releases their jobs: a
-/// handler that blocks its thread cannot be dropped.
+/// The longest that a stopping worker waits for dropped handlers before it releases their jobs, or
+/// ends: a handler that blocks its thread cannot be dropped.
 pub(crate) const DROP_WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// The configuration of a run.
@@ -113,9 +113,7 @@ pub(crate) async fn run(
         if phase == ShutdownPhase::Dropping {
             // Drop handlers before their jobs are released: another worker must not run a job that
             // still runs here.
-            handler_tasks.abort_all();
-            let dropped = async { while handler_tasks.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(DROP_WAIT_MAX, dropped).await;
+            drop_handlers(&mut handler_tasks).await;
             session.release_running();
             phase = ShutdownPhase::AwaitingAnswers(answer_deadline(Instant::now(), grace_ends));
             continue;
@@ -142,9 +140,18 @@ pub(crate) async fn run(
             Some(_) = links.join_next(), if !links.is_empty() => {}
         }
     }
-    handler_tasks.abort_all();
+    // The process may exit once this returns. A handler that is not dropped by then leaves what it
+    // started, for example a command.
+    drop_handlers(&mut handler_tasks).await;
     links.abort_all();
     session.report()
+}
+
+/// Drops handlers, and waits until that is done.
+async fn drop_handlers(handler_tasks: &mut JoinSet<()>) {
+    let _ = tokio::time::timeout(DROP_WAIT_MAX, handler_tasks.shutdown()).await;
+    // Those that are left block their threads: do not wait for them again.
+    handler_tasks.detach_all();
 }
 
 /// Calls `tick` every [`TICK_INTERVAL`], on the runtime that polls it.

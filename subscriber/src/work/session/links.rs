@@ -62,6 +62,7 @@ impl WorkerSession {
         let slot = state.slot(slot_id);
         let lost = slot.leases.revoke(&answer.gone.0);
         slot.sender = Some(sender);
+        slot.failure_logged = false;
         slot.grace.set_length(Duration::from_millis(answer.reconnect_grace_ms));
         slot.settles.attached(answer.next_settle);
         slot.leases.connected(now);
@@ -84,9 +85,12 @@ impl WorkerSession {
     pub(crate) fn link_lost(&self, slot_id: SlotId, reason: String) {
         let now = self.now();
         let mut state = self.state.lock();
+        // Links that end with the run have lost their senders already.
+        let is_over = state.intake == Intake::Released;
         let slot = state.slot(slot_id);
         slot.update_last_byte(self.clock(), now);
         let was_attached = slot.sender.take().is_some();
+        let is_first = !was_attached && !std::mem::replace(&mut slot.failure_logged, true);
         slot.leases.disconnected();
         let freed = slot.settles.detached();
         slot.checkpoints.detached();
@@ -97,7 +101,11 @@ impl WorkerSession {
             tracing::warn!(%publisher, %reason, "link to the publisher lost");
             DurableEvent::LinkLost { publisher, reason, busy }
         } else {
-            tracing::debug!(%publisher, %reason, "no link to the publisher");
+            // The next attempt follows within seconds, and fails for the same reason.
+            match is_first && !is_over {
+                true => tracing::warn!(%publisher, %reason, "no link to the publisher"),
+                false => tracing::debug!(%publisher, %reason, "no link to the publisher"),
+            }
             DurableEvent::AttemptFailed { publisher, reason, busy }
         };
         self.step(&mut state, event);

@@ -131,6 +131,8 @@ struct PublisherSlot {
     last_address: LastAddress,
     /// The link, once it is attached.
     sender: Option<LinkSender>,
+    /// A failed attempt was logged since the last link.
+    failure_logged: bool,
     grace: ReconnectGrace,
     /// Jobs that another worker may have, until a byte arrives or their leases are over.
     suspended: VecDeque<QueuedJob>,
@@ -477,6 +479,7 @@ impl PublisherSlot {
             pending_progress: PendingProgress::default(),
             last_address: LastAddress::default(),
             sender: None,
+            failure_logged: false,
             grace: ReconnectGrace::default(),
             suspended: VecDeque::new(),
             wake: Arc::default(),
