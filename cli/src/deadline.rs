@@ -36,6 +36,12 @@ impl Deadline {
         self.at.send_replace(self.limit.and_then(|limit| Instant::now().checked_add(limit)));
     }
 
+    /// The limit, once the deadline has passed.
+    pub(crate) fn expired(&self) -> Option<Duration> {
+        let at = *self.at.borrow();
+        self.limit.filter(|_| at.is_some_and(|at| at <= Instant::now()))
+    }
+
     /// Resolves when the deadline has passed, with its limit.
     pub(crate) async fn passed(&self) -> Duration {
         let mut changes = self.at.subscribe();
@@ -73,9 +79,14 @@ mod tests {
         deadline.restart();
         assert!(at(&deadline).unwrap() >= first, "the whole limit begins again");
 
-        assert_eq!(Deadline::start(Some(Duration::ZERO)).passed().await, Duration::ZERO);
+        assert_eq!(deadline.expired(), None);
+        let passed = Deadline::start(Some(Duration::ZERO));
+        assert_eq!(passed.passed().await, Duration::ZERO);
+        assert_eq!(passed.expired(), Some(Duration::ZERO));
+        passed.pause();
+        assert_eq!(passed.expired(), None);
         let never = Deadline::start(None);
         never.restart();
-        assert_eq!(at(&never), None);
+        assert_eq!((at(&never), never.expired()), (None, None));
     }
 }

@@ -67,17 +67,24 @@ pub(crate) fn ready(status: impl Into<String>) {
     *report = ReadyReport::Sending(sending.abort_handle());
 }
 
-/// What is not reported yet no longer holds.
-fn end_ready_report(next: ReadyReport) {
-    if let ReadyReport::Sending(earlier) = std::mem::replace(&mut *READY.lock(), next) {
+/// Cancels a pending report. Returns false if the service is stopping.
+fn end_ready_report(next: ReadyReport) -> bool {
+    let mut report = READY.lock();
+    if matches!(*report, ReadyReport::Over) {
+        return false;
+    }
+    if let ReadyReport::Sending(earlier) = std::mem::replace(&mut *report, next) {
         earlier.abort();
     }
+    true
 }
 
-/// The service begins to reload its configuration, until it is [`ready`] again.
+/// The service begins to reload its configuration, until it is [`ready`] again. Does nothing if the
+/// service is stopping.
 pub(crate) async fn reloading() {
-    end_ready_report(ReadyReport::None);
-    if let Ok(now) = NotifyState::monotonic_usec_now() {
+    if end_ready_report(ReadyReport::None)
+        && let Ok(now) = NotifyState::monotonic_usec_now()
+    {
         notify(vec![NotifyState::Reloading, now], None).await;
     }
 }
@@ -253,6 +260,15 @@ mod tests {
     use super::*;
 
     const EVERY: Duration = Duration::from_secs(5);
+
+    #[tokio::test]
+    async fn a_service_that_stops_is_not_ready_again_after_a_reload() {
+        let checks = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        stopping(&checks, "draining").await;
+        reloading().await;
+        ready("the configuration is reloaded");
+        assert!(matches!(*READY.lock(), ReadyReport::Over));
+    }
 
     #[tokio::test]
     async fn a_manager_that_hangs_blocks_one_thread_whatever_follows() {

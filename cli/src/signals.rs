@@ -18,8 +18,8 @@ const TERM_EXIT_CODE: u8 = 143;
 const INT_EXIT_CODE: u8 = 130;
 /// 128 + SIGHUP.
 const HANGUP_EXIT_CODE: u8 = 129;
-/// Time between the second signal and the exit, for example to kill a command or restore a
-/// terminal.
+/// Time between the second signal and the exit, for example to restore a terminal, or to kill
+/// commands: a worker waits up to 250 ms for that.
 const FORCED_EXIT_DELAY: Duration = Duration::from_millis(300);
 
 /// The exit code of a forced exit; 0 until one is forced.

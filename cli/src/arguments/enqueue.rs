@@ -128,8 +128,8 @@ pub(crate) struct Enqueue {
     /// Do not run before this time, like 2026-11-20T21:30:00Z
     #[arg(long, value_name = "TIME", value_parser = parse_timestamp)]
     pub(crate) at: Option<u64>,
-    /// Expire the job unless an attempt has begun by then: a duration from now, like 10m, or a time
-    /// [default: never]
+    /// Expire the job if it still waits then and was not attempted or snoozed: a duration from now,
+    /// like 10m, or a time [default: never]
     #[arg(long, value_name = "DURATION or TIME", value_parser = parse_deadline)]
     pub(crate) expires: Option<u64>,
     /// Attempts before a job goes to the dead letters [default: the queue's, or 25]

@@ -48,7 +48,8 @@ pub(crate) struct Work {
     /// at once; no other worker can take them meanwhile
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) prefetch: u16,
-    /// End when no matching job is ready, running or waiting for a retry; exit 1 if any job died
+    /// End when no matching job is ready, running or waiting for a retry; exit 1 if any job died.
+    /// Jobs that wait for a rate of their limit key are left
     #[arg(long)]
     pub(crate) until_empty: bool,
     /// On stop: how long commands may continue before they get SIGTERM and their jobs are released

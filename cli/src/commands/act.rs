@@ -9,7 +9,7 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, require_confirmed, warn_of_missing};
 use crate::arguments::{Cancel, Confirm, DryRun, Purge, Selection, State};
 use crate::confirmation::{self, Confirmation};
 use crate::failure::{AlreadyReported, UsageError};
@@ -95,8 +95,8 @@ pub(crate) struct FilterAct {
 
 impl FilterAct {
     /// Asks, if there is a terminal and any job may match; an error unless the answer is yes. If
-    /// every publisher answered and no job matches, the act stays a dry run: one that matches only
-    /// later was not asked about.
+    /// every publisher has counted all jobs and none matches, the act stays a dry run: a job that
+    /// matches only later was not asked about.
     async fn confirmed(
         mut self,
         confirmation: Option<Confirmation>,
@@ -112,7 +112,7 @@ impl FilterAct {
         }
         let counted = context.queues().act(self.action, self.filter.clone(), true).await?;
         warn_of_missing(&counted.missing, counted.complete, &counted.silent_replicas);
-        if counted.total().done == 0 && counted.is_whole() {
+        if has_none(&counted) {
             self.dry_run = true;
             return Ok(self);
         }
@@ -174,18 +174,24 @@ impl FilterAct {
                 }
             }
             if dry_run && total.more {
-                report_note!("a dry run counts 10,000 jobs of a publisher; there are more");
+                report_note!(
+                    "more may match: with a filter by age, a publisher examines about 100,000 \
+                     jobs in a dry run"
+                );
             }
-            warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
         }
         if gathered.answers.is_empty() {
             note_if_none(&context).await;
         }
-        match gathered.missing.is_empty() && total.refused == 0 {
-            true => Ok(()),
-            false => Err(AlreadyReported.into()),
-        }
+        require_confirmed(&gathered, dry_run)?;
+        if total.refused == 0 { Ok(()) } else { Err(AlreadyReported.into()) }
     }
+}
+
+/// True if every publisher has counted all jobs, and none matches.
+fn has_none(counted: &PublisherAnswers<ActionReport>) -> bool {
+    let total = counted.total();
+    total.done == 0 && !total.more && counted.is_whole()
 }
 
 pub(super) async fn on_names(
@@ -398,27 +404,37 @@ mod tests {
         assert!(job_selection(selected(&["/a[b]"]), None).is_err());
     }
 
+    /// The answers of publishers that counted so many jobs.
+    fn counted(jobs: &[u64], more: bool) -> PublisherAnswers<ActionReport> {
+        let answer = |&done| longshore::PublisherAnswer {
+            publisher: longshore::PublisherInfo {
+                id: longshore::PublisherId([1; 16]),
+                epoch: longshore::protocol::Epoch(1),
+                name: "p".to_owned(),
+                addresses: Vec::new(),
+                tls_name: None,
+                later: Default::default(),
+            },
+            answer: ActionReport { done, more, ..ActionReport::default() },
+        };
+        PublisherAnswers {
+            complete: true,
+            answers: jobs.iter().map(answer).collect(),
+            missing: Vec::new(),
+            silent_replicas: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn nothing_is_asked_only_where_all_jobs_were_counted_and_none_matches() {
+        assert!(has_none(&counted(&[0, 0], false)));
+        assert!(!has_none(&counted(&[0, 0], true)), "a publisher has not examined all");
+        assert!(!has_none(&counted(&[0, 1], false)));
+        assert!(!has_none(&PublisherAnswers { complete: false, ..counted(&[0], false) }));
+    }
+
     #[test]
     fn the_question_states_what_how_many_and_where() {
-        let counted = |jobs: &[u64], more| {
-            let answer = |&done| longshore::PublisherAnswer {
-                publisher: longshore::PublisherInfo {
-                    id: longshore::PublisherId([1; 16]),
-                    epoch: longshore::protocol::Epoch(1),
-                    name: "p".to_owned(),
-                    addresses: Vec::new(),
-                    tls_name: None,
-                    later: Default::default(),
-                },
-                answer: ActionReport { done, more, ..ActionReport::default() },
-            };
-            PublisherAnswers {
-                complete: true,
-                answers: jobs.iter().map(answer).collect(),
-                missing: Vec::new(),
-                silent_replicas: Vec::new(),
-            }
-        };
         let question = |action, pattern, state, jobs: &[u64], more| {
             let filter = Filter::of(Glob::new(pattern).unwrap()).in_state(state);
             let act = FilterAct { action, done: "", filter, per_second: None, dry_run: false };

@@ -147,10 +147,15 @@ async fn groups(filter: Filter, mut context: Context) -> anyhow::Result<()> {
             "groups": merged.groups.iter().map(group_json).collect::<Vec<_>>(), "more": merged.more,
             "complete": gathered.complete, "missing": missing_json(&gathered.missing),
         }))?;
-    } else if !merged.groups.is_empty() {
-        context.output.table(&groups_table(&merged.groups))?;
+    } else {
+        if !merged.groups.is_empty() {
+            context.output.table(&groups_table(&merged.groups))?;
+        }
         if merged.more {
-            report!("there are more groups, each with fewer jobs; narrow the pattern");
+            report!(
+                "groups may be missing, and counts too low: a publisher lists 1,000 groups, and \
+                 with a filter by age examines about 100,000 jobs; narrow the pattern"
+            );
         }
     }
     if gathered.answers.is_empty() {

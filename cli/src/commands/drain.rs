@@ -9,22 +9,28 @@ use serde_json::json;
 
 use super::forget::is_named;
 use super::remaining_jobs::{RemainingJobs, removal};
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, warn_if_incomplete, warn_of_missing};
 use crate::arguments::Drain;
 use crate::failure::AlreadyReported;
-use crate::output::{jobs, shell_word};
+use crate::output::{counted, jobs, shell_word};
 
 /// How often `--wait` reads the remaining jobs.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(arguments: Drain, mut context: Context) -> anyhow::Result<()> {
-    let (_, publishers) = context.queues().publishers(&Glob::everything()).await?;
-    let PublisherInfo { id, name, .. } = find(&arguments.publisher, &publishers)?.clone();
+    let (complete, publishers) = context.queues().publishers(&Glob::everything()).await?;
+    let PublisherInfo { id, name, .. } = find(&arguments.publisher, &publishers, complete)?.clone();
     if arguments.act.dry_run {
         return show_plan(arguments.undo, &name, id, &mut context).await;
     }
     if !arguments.undo && publishers.len() == 1 {
-        report_note!("no other publisher is registered: producers wait, and give up, until one is");
+        if complete {
+            report_note!(
+                "no other publisher is registered: producers wait, and give up, until one is"
+            );
+        } else {
+            warn_if_incomplete(false);
+        }
     }
     let gathered = queues_of(publishers, id, &context).drain(!arguments.undo).await?;
     if gathered.answers.is_empty() {
@@ -88,6 +94,7 @@ async fn show_plan(
         context.output.json(&json!({
             "publisher": id.to_string(), "name": name, "dry_run": true,
             "draining": remaining.draining, "open": remaining.jobs.open(),
+            "schedules": remaining.jobs.schedules(),
         }))?;
         return Ok(());
     }
@@ -101,6 +108,10 @@ async fn show_plan(
         ),
     };
     context.output.line(text)?;
+    let schedules = remaining.jobs.schedules();
+    if !undo && schedules > 0 {
+        report_note!("its {} would not fire while it drains", counted(schedules, "schedule"));
+    }
     Ok(())
 }
 
@@ -108,7 +119,7 @@ fn queues_of(publishers: Vec<PublisherInfo>, id: PublisherId, context: &Context)
     context.queues_of(publishers.into_iter().filter(|one| one.id == id))
 }
 
-/// The jobs that a publisher still has.
+/// The jobs and schedules that a publisher still has.
 struct Remaining {
     draining: bool,
     jobs: RemainingJobs,
@@ -120,12 +131,16 @@ async fn read_remaining(context: &Context, id: PublisherId) -> Option<Remaining>
     let (_, publishers) = context.queues().publishers(&Glob::everything()).await.ok()?;
     let queues = queues_of(publishers, id, context);
     let status = queues.status().await.ok()?.answers.pop()?.answer;
-    let jobs = RemainingJobs::at(id, &queues.stats(Glob::everything()).await.ok()?)?;
+    let jobs = RemainingJobs::read(&queues).await.ok()?.remove(&id)?;
     Some(Remaining { draining: status.draining, jobs })
 }
 
-/// Finds the one registered publisher with this name.
-fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a PublisherInfo> {
+/// Finds the one registered publisher with this name, among those that the resolver knows.
+fn find<'a>(
+    name: &str,
+    publishers: &'a [PublisherInfo],
+    complete: bool,
+) -> anyhow::Result<&'a PublisherInfo> {
     let found: Vec<_> = publishers.iter().filter(|one| is_named(one, name)).collect();
     match found[..] {
         [one] => Ok(one),
@@ -137,6 +152,9 @@ fn find<'a>(name: &str, publishers: &'a [PublisherInfo]) -> anyhow::Result<&'a P
                 ids.join(", ")
             )
         }
+        [] if !complete => anyhow::bail!(
+            "no publisher {name} is known yet: the resolver is still warming up; try again"
+        ),
         [] => anyhow::bail!(
             "no publisher {name} is registered: longshore resolver status --publishers lists them"
         ),
@@ -155,7 +173,12 @@ impl Remaining {
         }
         let next = removal(name);
         if jobs.open() == 0 {
-            context.output.line(format!("publisher {name} is empty: {next}"))?;
+            context.output.line(match jobs.idle_schedules() {
+                None => format!("publisher {name} is empty: {next}"),
+                Some(schedules) => {
+                    format!("publisher {name} has no open job, but {schedules}; after that, {next}")
+                }
+            })?;
             let ended = jobs.ended();
             if !ended.is_empty() {
                 let remedy = if jobs.dead() > 0 { ": longshore dead ls" } else { "" };
@@ -172,8 +195,11 @@ impl Remaining {
                  longshore jobs '/**' --state prepared"
             );
         }
+        if let Some(schedules) = jobs.idle_schedules() {
+            report_note!("it has {schedules}");
+        }
         report_note!(
-            "once they have ended (longshore publisher drain {} --wait waits for that), {next}",
+            "once the jobs have ended (longshore publisher drain {} --wait waits for that), {next}",
             shell_word(name)
         );
         Ok(())

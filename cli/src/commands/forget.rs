@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::protocol::PublisherInfo;
-use longshore::{Glob, KnownPublisher, PublisherId};
+use longshore::{KnownPublisher, PublisherId};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -90,8 +90,8 @@ pub(super) async fn run(arguments: Forget, mut context: Context) -> anyhow::Resu
 /// links to them.
 async fn jobs_of(publisher: &KnownPublisher, context: &Context) -> Option<RemainingJobs> {
     let queues = context.queues_of([publisher.info.clone()]);
-    let stats = timeout(JOBS_TIMEOUT, queues.stats(Glob::everything())).await.ok()?.ok()?;
-    RemainingJobs::at(publisher.info.id, &stats)
+    let mut jobs = timeout(JOBS_TIMEOUT, RemainingJobs::read(&queues)).await.ok()?.ok()?;
+    jobs.remove(&publisher.info.id)
 }
 
 /// What is lost with the publisher.
@@ -102,9 +102,9 @@ fn given_up(jobs: Option<&RemainingJobs>) -> String {
             jobs.all()
         ),
         None => {
-            "Jobs that only its disk has are given up: none if publisher drain found it empty; \
-                 otherwise how many is unknown, as it does not answer (longshore journal dump DIR \
-                 reads its data directory)."
+            "Jobs and schedules that only its disk has are given up: none if publisher drain found \
+                 it empty; otherwise how many is unknown, as it does not answer (longshore journal \
+                 dump DIR reads its data directory)."
                 .to_owned()
         }
     }

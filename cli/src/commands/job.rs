@@ -35,11 +35,15 @@ pub(crate) async fn run(arguments: Job, mut context: Context) -> anyhow::Result<
         let progress = Progress::new("waiting", "%", Some(100), &context.output);
         let at = found.job_ref();
         let mut reported = Vec::new();
-        let end = tokio::select! {
-            end = watch(&queues, &name, progress) => end?,
+        let at_end = async {
+            let end = watch(&queues, &name, progress).await?;
+            anyhow::Ok(job_at_end(&queues, &name, end).await?)
+        };
+        let (end, again) = tokio::select! {
+            at_end = at_end => at_end?,
             never = keep_reporting(&name, &mut reported, &queues, &context) => match never {},
         };
-        found = match job_once_reachable(&queues, &name).await {
+        found = match again {
             // The job is no longer retained, but its end is known.
             Err(JobLookupError::NotFound { .. }) => {
                 job_view::print_gone(&at, &end, &mut context.output)?;
@@ -98,8 +102,22 @@ pub(crate) async fn ended(queues: &Queues, name: &JobLocator) -> Result<JobEnd, 
     }
 }
 
+/// Looks up a job that ended with `end`. If it was revived meanwhile, waits for its next end.
+pub(crate) async fn job_at_end(
+    queues: &Queues,
+    name: &JobLocator,
+    mut end: JobEnd,
+) -> Result<(JobEnd, Result<FoundJob, JobLookupError>), WaitError> {
+    loop {
+        match job_once_reachable(queues, name).await {
+            Ok(found) if !found.job.state.is_end() => end = ended(queues, name).await?,
+            found => return Ok((end, found)),
+        }
+    }
+}
+
 /// Looks up a job; retries while its publisher or the resolver is unreachable.
-pub(crate) async fn job_once_reachable(
+async fn job_once_reachable(
     queues: &Queues,
     name: &JobLocator,
 ) -> Result<FoundJob, JobLookupError> {

@@ -68,8 +68,12 @@ pub(crate) fn json(at: &JobRef, job: &JobInfo) -> Value {
     put("payload_bytes", json!(job.payload_len));
     put("payload", job.payload.as_ref().map_or(Value::Null, |bytes| bytes_json(bytes)));
     if let Some(headers) = job.headers.as_ref().filter(|headers| !headers.0.is_empty()) {
-        let headers = headers.0.iter().map(|(key, value)| (key.clone(), json!(value)));
-        put("headers", Value::Object(headers.collect()));
+        // Of a header that occurs twice, the first counts.
+        let mut first = Map::new();
+        for (key, value) in &headers.0 {
+            first.entry(key.as_str()).or_insert_with(|| json!(value));
+        }
+        put("headers", Value::Object(first));
     }
     if let Some(options) = &job.options {
         put("keep_result", json!(options.keep_result));
@@ -456,7 +460,9 @@ pub(crate) fn print_gone(at: &JobRef, end: &JobEnd, output: &mut Output) -> io::
     }
     match (end, result) {
         (JobEnd::Completed { .. }, result) => print_result(result.unwrap_or_default(), output)?,
-        (JobEnd::Gone, _) => report_error!("job {at} has ended and is no longer retained"),
+        (JobEnd::Gone, _) => {
+            report_error!("job {at} is no longer retained: how it ended is unknown")
+        }
         _ => report_error!("job {at} ended as {state} and is no longer retained"),
     }
     Ok(())

@@ -46,11 +46,8 @@ pub(crate) async fn list(
         0 => u64::MAX,
         limit => limit,
     };
-    // One more than is shown, to report whether there are more.
-    let page = limit.saturating_add(1).min(PAGE_JOBS_MAX as u64);
-    let page = u32::try_from(page).unwrap_or(PAGE_JOBS_MAX as u32);
     let literal = query.filter.pattern.literal();
-    let query = JobsQuery { limit: page, full: true, ..query };
+    let query = JobsQuery { limit: page_of(limit, retrying), full: true, ..query };
     let mut pages = context.queues().jobs(query).await?;
     let mut table = Table::new(&job_view::HEADINGS);
     let mut left = limit;
@@ -98,6 +95,16 @@ pub(crate) async fn list(
     if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
+/// The jobs of a page: one more than is shown, to report whether there are more. Where only some of
+/// a page are shown, a small one may have none of these.
+fn page_of(limit: u64, retrying: Option<bool>) -> u32 {
+    let most = PAGE_JOBS_MAX as u32;
+    match retrying {
+        Some(_) => most,
+        None => u32::try_from(limit.saturating_add(1)).map_or(most, |page| page.min(most)),
+    }
+}
+
 /// Notes why listed jobs of these queues wait, if somebody should act.
 async fn note_why_jobs_wait(waiting: &BTreeSet<(PublisherId, Path)>, context: &Context) {
     let client = context.queues();
@@ -118,6 +125,25 @@ async fn note_why_jobs_wait(waiting: &BTreeSet<(PublisherId, Path)>, context: &C
                 let (path, name) = (&queue.path, &answered.publisher.name);
                 report_note!("ready jobs of {path} at {name} wait: {reason}");
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_which_only_some_jobs_are_shown_are_whole() {
+        let most = PAGE_JOBS_MAX as u32;
+        for (limit, retrying, page) in [
+            (1, None, 2),
+            (u64::from(most), None, most),
+            (u64::MAX, None, most),
+            (1, Some(true), most),
+            (1, Some(false), most),
+        ] {
+            assert_eq!(page_of(limit, retrying), page, "{limit} {retrying:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use longshore::{JobLimit, JobRate, LimitScope, PublisherAnswer, PublisherAnswers
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, require_whole, warn_of_missing};
+use super::{Context, missing_json, require_confirmed, require_whole, warn_of_missing};
 use crate::arguments::{Limit, LimitAction, SetLimit};
 use crate::failure::AlreadyReported;
 use crate::output::{Table, shell_word};
@@ -61,7 +61,8 @@ async fn list(mut context: Context) -> anyhow::Result<()> {
         }
         context.output.table(&table)?;
     }
-    report_missing(&gathered)
+    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
+    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
@@ -130,7 +131,7 @@ async fn set(arguments: SetLimit, mut context: Context) -> anyhow::Result<()> {
         note_if_none(&context).await;
         anyhow::bail!("there is no publisher that could have the limit '{}'", limit.name);
     }
-    report_missing(&gathered)
+    require_confirmed(&gathered, act.dry_run)
 }
 
 async fn remove(name: &str, dry_run: bool, mut context: Context) -> anyhow::Result<()> {
@@ -157,7 +158,7 @@ async fn remove(name: &str, dry_run: bool, mut context: Context) -> anyhow::Resu
         note_if_none(&context).await;
         anyhow::bail!("there is no limit '{name}': longshore limit ls lists them");
     }
-    report_missing(&gathered)
+    require_confirmed(&gathered, dry_run)
 }
 
 /// What each publisher would answer, by its limits.
@@ -182,11 +183,6 @@ fn confirmed(gathered: &PublisherAnswers<bool>) -> Value {
         })
     };
     gathered.answers.iter().map(one).collect()
-}
-
-fn report_missing<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
-    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 fn show_limit(limit: &JobLimit) -> String {

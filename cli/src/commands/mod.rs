@@ -356,12 +356,27 @@ fn named_file(
 /// Reports what is missing in the answers, and fails if anything is: for what needs all of them,
 /// and for an act that has changed nothing.
 pub(crate) fn require_whole<T>(gathered: &PublisherAnswers<T>) -> anyhow::Result<()> {
-    warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
-    if !gathered.missing.is_empty() {
+    require_confirmed(gathered, false)
+}
+
+/// Reports what is missing in the answers of an act, and fails if anything is. Without a dry run it
+/// also fails if there may be publishers that were not asked: those have done nothing.
+pub(crate) fn require_confirmed<T>(
+    gathered: &PublisherAnswers<T>,
+    dry_run: bool,
+) -> anyhow::Result<()> {
+    if warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas) {
         return Err(AlreadyReported.into());
     }
-    anyhow::ensure!(gathered.is_whole(), "not every publisher is known yet: try again");
+    anyhow::ensure!(gathered.complete || dry_run, "not every publisher is known: run it again");
     Ok(())
+}
+
+/// Warns that a service could not print that it is ready. It goes on: its clients do not read that.
+fn warn_if_unprinted(printed: Result<(), impl std::fmt::Display>) {
+    if let Err(why) = printed {
+        report_warning!("cannot write to standard output: {why}");
+    }
 }
 
 /// Warns that the directory may be incomplete.
@@ -377,7 +392,7 @@ pub(crate) fn warn_of_missing(
     complete: bool,
     silent_replicas: &[ReplicaFailure],
 ) -> bool {
-    for MissingPublisher { publisher, why } in missing {
+    for MissingPublisher { publisher, why, .. } in missing {
         report_error!(
             "publisher {} ({}) did not answer: {why}",
             publisher.name,
@@ -385,7 +400,10 @@ pub(crate) fn warn_of_missing(
         );
     }
     if !complete {
-        report!("the resolver is still warming up: there may be publishers that were not asked");
+        report!(
+            "the resolver is still warming up, or did not list the missing publishers: there may \
+             be publishers that were not asked"
+        );
     }
     for failure in silent_replicas {
         report_warning!("a missing publisher may not be listed here: replica {failure}");
@@ -395,7 +413,7 @@ pub(crate) fn warn_of_missing(
 
 /// Publishers that did not answer, as JSON.
 pub(crate) fn missing_json(missing: &[MissingPublisher]) -> Vec<Value> {
-    let one = |MissingPublisher { publisher, why }: &MissingPublisher| {
+    let one = |MissingPublisher { publisher, why, .. }: &MissingPublisher| {
         let id = publisher.id.to_string();
         json!({ "publisher": id, "name": publisher.name, "error": why })
     };

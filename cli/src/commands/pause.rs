@@ -6,7 +6,7 @@ use longshore::{Glob, PublisherAnswer, PublisherAnswers, QueueStat};
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, require_confirmed};
 use crate::arguments::{DryRun, Pause, Resume};
 use crate::failure::AlreadyReported;
 use crate::output::{grouped, shell_word};
@@ -195,10 +195,10 @@ async fn show(
     if gathered.answers.is_empty() {
         note_if_none(context).await;
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
+    require_confirmed(gathered, dry_run)?;
     let mut still = gathered.answers.iter().flat_map(|answered| &answered.answer.still_by);
     let is_in_vain = !wording.stops && still.any(|other| covers(other, pattern));
-    if missing || is_in_vain { Err(AlreadyReported.into()) } else { Ok(()) }
+    if is_in_vain { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// Whether all queues of `pattern` are among those of `other`, or most: a pattern's own text counts
@@ -241,8 +241,7 @@ fn show_clocks<T>(
             context.output.line(format!("the clock of {} {is} confirmed", publisher.name))?;
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
-    if missing { Err(AlreadyReported.into()) } else { Ok(()) }
+    require_confirmed(gathered, dry_run)
 }
 
 #[cfg(test)]

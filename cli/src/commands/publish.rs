@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::enqueue::source::{Item, Source, read};
-use super::{Context, value_text};
+use super::{Context, value_text, warn_if_unprinted};
 use crate::arguments::Publish;
 use crate::signals::StopSignal;
 
@@ -24,7 +24,7 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
             // The first line is the first value.
             let batch = tokio::select! {
                 batch = lines.recv() => batch,
-                () = stop.requested() => return Ok(()),
+                () = stop.requested() => return stop.ended(true),
             };
             let mut batch = batch.transpose()?.unwrap_or_default().into_iter();
             let Some(first) = batch.next() else {
@@ -51,20 +51,20 @@ pub(crate) async fn run(arguments: Publish, mut context: Context) -> anyhow::Res
     let mut writes = if arguments.writable { published.writes() } else { None };
     tokio::select! {
         () = publisher.ready() => {}
-        () = stop.requested() => return Ok(()),
+        () = stop.requested() => return stop.ended(true),
     }
     let address = publisher.local_address();
-    if context.output.is_json() {
+    warn_if_unprinted(if context.output.is_json() {
         context.output.json(&json!({
             "ready": "publish", "path": arguments.path.as_str(), "address": address.to_string(),
             "publisher": publisher.id().to_string(),
-        }))?;
+        }))
     } else {
         context.output.line(format!(
             "{} is published at {address} until this program is stopped",
             arguments.path
-        ))?;
-    }
+        ))
+    });
     set_all(rest, &published)?;
     loop {
         tokio::select! {

@@ -12,7 +12,9 @@ use longshore::{
 };
 use serde_json::{Value, json};
 
-use super::{Context, drain, forget, journal_copies, memory_json, publisher_status};
+use super::{
+    Context, drain, forget, journal_copies, memory_json, publisher_status, warn_if_unprinted,
+};
 use crate::arguments::{self, PublisherAction, RunPublisher};
 use crate::config::Service;
 use crate::failure::UsageError;
@@ -62,7 +64,7 @@ async fn serve(arguments: RunPublisher, mut context: Context) -> anyhow::Result<
     let ended = tokio::select! {
         ended = &mut serving => Some(ended),
         registration = Registration::complete(client.as_ref()) => {
-            report.print(&registration, &mut context)?;
+            warn_if_unprinted(report.print(&registration, &mut context));
             service_manager::ready(registration.brief());
             tokio::spawn(reload.run(None));
             tokio::spawn(journal_copies::warn_at_start(context.queues(), id));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::protocol::messages::work::{PublisherStatus, Room};
-use longshore::{Glob, PublisherAnswer, PublisherId, PublisherInfo};
+use longshore::{PublisherAnswer, PublisherId, PublisherInfo};
 use serde_json::{Value, json};
 
 use super::check::shortage;
@@ -20,11 +20,11 @@ pub(crate) async fn run(mut context: Context) -> anyhow::Result<()> {
     // Only drained publishers are asked for their jobs by state.
     let drained = status.answers.iter().filter(|answered| answered.answer.draining);
     let drained: Vec<PublisherInfo> = drained.map(|answered| answered.publisher.clone()).collect();
-    let stats = match drained.is_empty() {
+    let remaining = match drained.is_empty() {
         true => None,
-        false => context.queues_of(drained).stats(Glob::everything()).await.ok(),
+        false => RemainingJobs::read(&context.queues_of(drained)).await.ok(),
     };
-    let left = |id| RemainingJobs::at(id, stats.as_ref()?);
+    let left = |id: PublisherId| remaining.as_ref()?.get(&id).copied();
     if status.answers.is_empty() {
         note_if_none(&context).await;
     }
@@ -88,23 +88,38 @@ pub(super) fn restrictions(
     left: impl Fn(PublisherId) -> Option<RemainingJobs>,
 ) -> Vec<String> {
     let of = |PublisherAnswer { publisher, answer }: &PublisherAnswer<PublisherStatus>| {
-        let drained = answer.draining.then(|| match left(publisher.id) {
-            Some(jobs) if jobs.open() == 0 => {
-                format!("it is drained, and has no job left to run: {}", removal(&publisher.name))
-            }
-            Some(jobs) => format!(
-                "it is drained, and accepts no new jobs; {}. Once they have ended, {}",
-                jobs.left(),
-                removal(&publisher.name)
-            ),
-            None => "it is drained, and accepts no new jobs: longshore publisher status shows \
-                     what is left"
-                .to_owned(),
-        });
+        let drained = match (answer.draining, left(publisher.id)) {
+            (false, _) => Vec::new(),
+            (true, Some(jobs)) => before_removal(&jobs, &publisher.name),
+            (true, None) => vec![
+                "it is drained, and accepts no new jobs: longshore publisher status shows what is \
+                 left"
+                    .to_owned(),
+            ],
+        };
         let reasons = shortage(answer).into_iter().chain(drained);
         reasons.map(|why| format!("publisher {}: {why}", publisher.name)).collect::<Vec<_>>()
     };
     answers.iter().flat_map(of).collect()
+}
+
+/// What a drained publisher still has, and how to remove it.
+fn before_removal(jobs: &RemainingJobs, name: &str) -> Vec<String> {
+    let next = removal(name);
+    match (jobs.open(), jobs.idle_schedules()) {
+        (0, None) => vec![format!("it is drained, and has no job left to run: {next}")],
+        (0, Some(schedules)) => vec![format!(
+            "it is drained, and has no job left to run, but {schedules}; after that, {next}"
+        )],
+        (_, schedules) => {
+            let jobs = format!(
+                "it is drained, and accepts no new jobs; {}. Once the jobs have ended, {next}",
+                jobs.left()
+            );
+            let schedules = schedules.map(|schedules| format!("it has {schedules}"));
+            std::iter::once(jobs).chain(schedules).collect()
+        }
+    }
 }
 
 /// A publisher's status by the names of its own metrics.

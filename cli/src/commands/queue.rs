@@ -7,7 +7,7 @@ use longshore::{Glob, Path, PublisherAnswer, PublisherAnswers, QueueStat, Refusa
 use serde_json::{Map, Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, warn_of_missing};
+use super::{Context, missing_json, require_confirmed, warn_of_missing};
 use crate::arguments::{DryRun, Queue, QueueAction};
 use crate::backoff::show_backoff;
 use crate::failure::{AlreadyReported, UsageError};
@@ -138,8 +138,8 @@ async fn configure(
             }
         }
     }
-    let missing = warn_of_missing(&gathered.missing, gathered.complete, &gathered.silent_replicas);
-    if missing || refused { Err(AlreadyReported.into()) } else { Ok(()) }
+    require_confirmed(&gathered, dry_run)?;
+    if refused { Err(AlreadyReported.into()) } else { Ok(()) }
 }
 
 /// What each publisher's settings would be. A publisher without the queue would create it, if one

@@ -10,7 +10,7 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::known_publishers::{Answer, query_all};
-use super::{Context, memory_json, replica_metrics};
+use super::{Context, memory_json, replica_metrics, warn_if_unprinted};
 use crate::arguments::{Resolver, ResolverAction, RunReplica};
 use crate::config::{ReplicaMetrics, Service};
 use crate::failure::AlreadyReported;
@@ -68,11 +68,11 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
     if let Some(metrics) = &metrics {
         replica_metrics::serve(&metrics.values(), &name, server.status_handle())?;
     }
-    if context.output.is_json() {
+    let printed = if context.output.is_json() {
         context.output.json(&json!({
             "ready": "resolver", "name": name, "address": address, "warming": warming.is_some(),
             "memory": memory_json(server.memory_bounds()),
-        }))?;
+        }))
     } else {
         let state = warming.map_or("new cluster".to_owned(), |left| {
             format!("warming for up to {}: publishers are registering", show_duration(left))
@@ -80,8 +80,9 @@ async fn serve(arguments: RunReplica, mut context: Context) -> anyhow::Result<()
         let memory = server.memory_bounds();
         context.output.lines(format!(
             "resolver {name} listens on {address} ({state})\nmemory beside its directory: {memory}"
-        ))?;
-    }
+        ))
+    };
+    warn_if_unprinted(printed);
     let status = server.status_handle();
     let checks = service_manager::keep_checking(move || check(status.clone()));
     service_manager::ready(format!("listens on {address}"));

@@ -59,22 +59,27 @@ fn create(
     })?;
     let file = store.file().display();
     let text = String::from_utf8_lossy(secret.text());
-    if context.output.is_json() {
+    let printed = if context.output.is_json() {
         context.output.json_pretty(&json!({
             "name": name, "secret": text, "created": show_timestamp(created_unix_ms),
             "expires": expires_unix_ms.map(show_timestamp), "file": file.to_string(),
-        }))?;
-        return Ok(());
-    }
-    let end = match expires_unix_ms {
-        Some(expires) => format!("until {}", show_timestamp(expires)),
-        None => "until it is revoked".to_owned(),
+        }))
+    } else {
+        let end = match expires_unix_ms {
+            Some(expires) => format!("until {}", show_timestamp(expires)),
+            None => "until it is revoked".to_owned(),
+        };
+        report_note!(
+            "{file} has token {name} now, valid {end}; this is its secret, which is stored nowhere:"
+        );
+        context.output.line(text)
     };
-    report_note!(
-        "{file} has token {name} now, valid {end}; this is its secret, which is stored nowhere:"
-    );
-    context.output.line(text)?;
-    Ok(())
+    // Also of a closed pipe, which ends other commands with success.
+    printed.map_err(|why| {
+        let why = format!("{file} has token {name} now, but its secret was not printed: {why}");
+        let hint = "run it again with --replace: that makes another secret";
+        Failure::new(FailureKind::Failed, why).with_hint(hint).into()
+    })
 }
 
 fn refused(fault: TokenFault) -> Failure {

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::dev_tls::DevTls;
-use super::{Context, publisher, replica_metrics, resolver};
+use super::{Context, publisher, replica_metrics, resolver, warn_if_unprinted};
 use crate::arguments::Up;
 use crate::config::ReplicaMetrics;
 use crate::failure::UsageError;
@@ -54,7 +54,7 @@ pub(crate) async fn run(arguments: Up, mut context: Context) -> anyhow::Result<(
         registration: &registration,
         config: config.transpose()?,
     };
-    ready.print(&mut context)?;
+    warn_if_unprinted(ready.print(&mut context));
     service_manager::ready(registration.brief());
     let checks = {
         let health = system.publisher().health_handle();
@@ -128,6 +128,14 @@ fn options(arguments: &Up, context: &Context) -> anyhow::Result<SystemOptions> {
             0 => 0,
             first => first.checked_add(nth).context("the replicas' ports exceed 65535")?,
         };
+        if port != 0 && port == arguments.publisher_port {
+            let what = format!(
+                "replica {} would listen on port {port}, which is the publisher's: give another \
+                 --publisher-port or --resolver-port",
+                nth + 1
+            );
+            return Err(UsageError(what).into());
+        }
         let name = replica_name(nth.into());
         let options = ServerOptions {
             name,

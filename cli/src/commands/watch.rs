@@ -15,7 +15,7 @@ pub(crate) async fn run(arguments: Watch, mut context: Context) -> anyhow::Resul
     while left > 0 {
         let event = tokio::select! {
             event = watch.next() => event?,
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => return stop.ended(arguments.count.is_some()),
         };
         left -= u64::from(matches!(event, PathEvent::Now(_) | PathEvent::Gone(_)));
         let at = show_timestamp(wall_ms());

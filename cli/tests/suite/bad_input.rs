@@ -294,6 +294,14 @@ fn a_data_directory_with_foreign_files_is_refused() {
 }
 
 #[test]
+fn a_replica_gets_no_port_of_the_publisher() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = longshore(&["up", "--replicas", "11", "--data"]);
+    command.arg(folder.path().join("data"));
+    run(command, b"").code(2).stderr_has(&["replica 11", "port 4780", "--publisher-port"]);
+}
+
+#[test]
 fn waiting_for_the_resolver_is_reported_within_seconds() {
     use std::io::{BufRead, BufReader};
     // Nothing listens there; a port that was free a moment ago may be another test's by now.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{System, wait_until};
+use common::{BackgroundCommand, Service, System, longshore, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process_group};
 use serde_json::Value;
 
@@ -121,6 +121,14 @@ fn bad_lines_are_numbered_and_flags_apply_to_all() {
     let limits: Vec<&Value> = jobs.iter().map(|job| &job["max_attempts"]).collect();
     assert_eq!(limits, [2, 4]);
     assert!(jobs.iter().all(|job| job["headers"]["a"] == "b"), "{jobs:?}");
+
+    let prepared = ["enqueue", "/jobs/b", "--jsonl", "--wait", "--timeout", "20s"];
+    let refused = system.run_with(&prepared, b"{\"payload\":1,\"prepare\":true}\n").code(1);
+    refused.stderr_has(&["line 1: prepare: --wait would wait"]);
+    let twice = ["enqueue", "/jobs/b", "x", "--header", "a=1", "--header", "a=2"];
+    system.run(&twice).code(0);
+    let jobs = system.run(&["jobs", "/jobs/b", "--json"]).code(0).json_lines();
+    assert_eq!(jobs[0]["headers"]["a"], "1", "the first counts, for workers too");
 }
 
 #[test]
@@ -149,6 +157,33 @@ fn a_closed_output_hides_no_failure() {
     let (code, errors) = run(&["cancel", "01920f3e-5b7a-7c3d-8e4f-a1b2c3d4e5f6"], "");
     assert_eq!(code, Some(1), "{errors}");
     assert_eq!(run(&["jobs", "/**"], ""), (Some(0), String::new()), "a reader has what it wants");
+}
+
+#[test]
+fn a_service_goes_on_without_its_output() {
+    let (read, closed) = std::io::pipe().unwrap();
+    drop(read);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for stdout in [Stdio::from(closed), Stdio::from(full)] {
+        let replica = ["resolver", "run", "--json", "--fresh", "--listen", "127.0.0.1:0"];
+        let replica = Service::start(longshore(&replica));
+        let at_it = ["--resolver", replica.text("address")];
+        let folder = tempfile::tempdir().unwrap();
+        let publisher =
+            ["publisher", "run", "--listen", "127.0.0.1:0", "--default", "/", "--end-with-stdin"];
+        let mut publisher = longshore(&[&publisher[..], &at_it].concat());
+        publisher.arg("--data").arg(folder.path().join("data"));
+        publisher.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::null());
+        let mut publisher = publisher.spawn().unwrap();
+        let enqueue = [&["enqueue", "/jobs/a", "x"][..], &at_it].concat();
+        wait_until("the publisher takes jobs", || common::run(longshore(&enqueue), b"").code == 0);
+        // By then it has tried to print that it is ready.
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(publisher.try_wait().unwrap(), None);
+        common::run(longshore(&enqueue), b"").code(0);
+        common::send(&publisher, Signal::TERM);
+        assert_eq!(publisher.wait().unwrap().code(), Some(0));
+    }
 }
 
 #[test]
@@ -182,6 +217,21 @@ fn a_signal_while_reading_stdin_sets_the_exit_code() {
 }
 
 #[test]
+fn a_signal_while_no_publisher_is_known_ends_the_command_at_once() {
+    // Without `--fresh` it does not know yet that there is no publisher.
+    let replica = ["resolver", "run", "--json", "--listen", "127.0.0.1:0"];
+    let replica = Service::start(longshore(&replica));
+    let enqueue = ["enqueue", "/jobs/a", "x", "--resolver", replica.text("address")];
+    let waiting = BackgroundCommand::start(longshore(&enqueue));
+    // By then it waits for a publisher, for 30 s in all.
+    std::thread::sleep(Duration::from_secs(2));
+    let began = Instant::now();
+    waiting.send(Signal::INT);
+    waiting.ended().code(130);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
 fn run_timeout_kills_the_whole_process_group() {
     let system = System::up();
     let options = ["--run-timeout", "1s", "--max-attempts", "1", "--lease", "5s"];
@@ -209,8 +259,45 @@ fn waiting_for_an_unretained_job_reports_only_its_end() {
     let system = System::up();
     let _worker = system.spawn(&["work", "/jobs/a", "--", "sleep", "0.5"]);
     let enqueue = ["enqueue", "/jobs/a", "hello", "--keep", "0s", "--wait"];
-    system.run(&enqueue).code(1).stderr_has(&["has ended and is no longer retained"]);
+    system.run(&enqueue).code(1).stderr_has(&["is no longer retained: how it ended"]);
     assert_eq!(system.stat("/jobs/a")["completed_ever"], 1);
+}
+
+/// The second job is removed a second after its end, long before the first one has ended.
+#[test]
+fn waiting_reports_a_job_that_is_removed_before_an_earlier_one_ends() {
+    let system = System::up();
+    let handler = "read line; [ $line = slow ] && sleep 5; echo $line";
+    let _worker =
+        system.spawn(&["work", "/jobs/a", "--concurrency", "2", "--", "sh", "-c", handler]);
+    let enqueue = ["enqueue", "/jobs/a", "--lines", "--wait", "--keep", "1s"];
+    let ended = system.run_with(&enqueue, b"slow\nfast\n").code(0);
+    assert!(ended.stdout.ends_with("slow\nfast\n"), "{}", ended.stdout);
+}
+
+/// The second job dies, and runs again when the first one ends.
+#[test]
+fn waiting_goes_on_for_a_dead_job_that_was_revived() {
+    let system = System::up();
+    let path = |name: &str| system.folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, second, revived, go) = (path("first"), path("second"), path("revived"), path("go"));
+    std::fs::write(&first, "first\n").unwrap();
+    std::fs::write(&second, "second\n").unwrap();
+    let handler = format!(
+        "read line; [ $line = first ] || [ -e {revived} ] || exit 1; \
+         until [ -e {go} ]; do sleep 0.1; done; [ $line = first ] || sleep 2; echo $line"
+    );
+    let _worker =
+        system.spawn(&["work", "/jobs/a", "--concurrency", "2", "--", "sh", "-c", &handler]);
+    let enqueue =
+        ["enqueue", "/jobs/a", "--file", &first, &second, "--wait", "--max-attempts", "1"];
+    let waiting = system.spawn(&enqueue);
+    wait_until("the second job is dead", || system.stat("/jobs/a")["dead"] == 1);
+    std::fs::write(&revived, "").unwrap();
+    system.run(&["dead", "revive", "/jobs/a"]).code(0);
+    std::fs::write(&go, "").unwrap();
+    let ended = waiting.ended().code(0);
+    assert!(ended.stdout.ends_with("first\nsecond\n"), "{}", ended.stdout);
 }
 
 #[test]

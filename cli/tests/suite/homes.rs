@@ -119,7 +119,7 @@ fn a_publisher_with_keys_does_not_start_as_another_ones_neighbour() {
     run(case.publisher("pa", &["--home", "/a=pb"]), b"").code(1).stderr_has(&[
         "pb is declared as the home of /a/b",
         "has 1 keys with an end",
-        "declare pa until then",
+        "declare pa until the keys and jobs have ended",
     ]);
     let mut pa = Service::start(case.publisher("pa", &["--home", "/a=pa"]));
     pa.stop();

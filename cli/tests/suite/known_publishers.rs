@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::harness::{Harness, info_of};
 use common::{BackgroundCommand, Service, longshore, run};
-use longshore::{Path, Producer, new_job};
+use longshore::{NewSchedule, Path, Producer, new_job};
 use rustix::process::Signal;
 
 /// With this timing no publisher is hidden and no replica completes its warm-up by time alone.
@@ -94,6 +94,32 @@ fn an_act_that_changes_nothing_fails_while_publishers_may_be_unknown() {
     }
 }
 
+#[test]
+fn an_act_fails_while_there_may_be_publishers_that_were_not_asked() {
+    let warming = ["resolver", "run", "--json", "--listen", "127.0.0.1:0"];
+    let warming = Service::start(longshore(&warming));
+    let at_it = ["--resolver", warming.text("address")];
+    let folder = tempfile::tempdir().unwrap();
+    let publisher = ["publisher", "run", "--json", "--listen", "127.0.0.1:0", "--default", "/"];
+    let mut publisher = longshore(&[&publisher[..], &at_it].concat());
+    publisher.arg("--data").arg(folder.path().join("data"));
+    let _publisher = Service::start(publisher);
+    let act = |command: &[&str]| run(longshore(&[command, &at_it].concat()), b"");
+    let paused = act(&["pause", "/**"]).code(1).stderr_has(&["still warming up"]);
+    assert!(paused.stdout.starts_with("paused '/**'"), "{paused:?}");
+    for command in [
+        &["cancel", "/**", "--yes"][..],
+        &["cancel", "/**", "--yes", "--json"],
+        &["queue", "close", "/jobs/a"],
+        &["queue", "set", "/jobs/a", "--max-attempts", "3"],
+        &["limit", "set", "smtp", "/mail", "--concurrency", "1"],
+        &["limit", "rm", "smtp"],
+    ] {
+        act(command).code(1).stderr_has(&["run it again"]);
+    }
+    act(&["pause", "/**", "--dry-run"]).code(0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_publishers_that_hang_do_not_keep_check_from_an_answer() {
     let harness = Harness::start_with(1, 5, None).await;
@@ -173,6 +199,30 @@ async fn draining_a_publisher_loses_no_job() {
     harness.run(&["publisher", "drain", "publisher-2", "--undo"]).code(0);
     let check = harness.run(&["check"]).code(0).stdout;
     assert!(!check.contains("drained"), "{check}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_names_the_schedules_that_its_publisher_still_owns() {
+    let harness = Harness::start_with(1, 1, None).await;
+    let job = new_job(Path::new("/jobs/report").unwrap(), &b"x"[..]);
+    let nightly = NewSchedule::cron("nightly", "30 3 * * *", job);
+    harness.direct_queues(0).put_schedule(&nightly).await.unwrap();
+    let drain = |option: &[&str]| {
+        harness.run(&[&["publisher", "drain", "publisher-1"], option].concat()).code(0)
+    };
+    drain(&["--dry-run"]).stderr_has(&["its 1 schedule would not fire"]);
+    assert_eq!(drain(&["--dry-run", "--json"]).json()["schedules"], 1);
+    let drained = drain(&["--wait"]).stdout;
+    assert!(drained.contains("has no open job, but 1 schedule, which does not fire"), "{drained}");
+    let remedy = "remove it (longshore cron rm NAME), then add it at another publisher";
+    assert!(drained.contains(remedy), "{drained}");
+    assert_eq!(drain(&["--json"]).json()["jobs"]["schedules"], 1);
+    let status = harness.run(&["publisher", "status"]).code(0).stdout;
+    assert!(status.contains("no job left to run, but 1 schedule"), "{status}");
+
+    harness.run(&["cron", "rm", "nightly"]).code(0);
+    let drained = drain(&["--wait"]).stdout;
+    assert!(drained.contains("publisher-1 is empty: stop it"), "{drained}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use crate::common;
 use std::time::Duration;
 
 use common::harness::Harness;
-use common::{BackgroundCommand, System, eventually, wait_until};
+use common::{BackgroundCommand, System, eventually, longshore, wait_until};
 use longshore::{Job, JobContext, JobFailure, Worker};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -325,6 +325,24 @@ async fn tail_continues_without_a_gap_after_a_publisher_kill() {
     assert_eq!(changes(&lines, &fourth), owned(&run));
     let indexes: Vec<u64> = lines.iter().map(|line| line["index"].as_u64().unwrap()).collect();
     assert!(indexes.is_sorted(), "{indexes:?}");
+}
+
+#[test]
+fn a_signal_before_the_work_is_done_is_no_success() {
+    for (command, code) in [
+        (&["directory", "watch", "/**", "--count", "3"][..], 143),
+        (&["directory", "watch", "/**"], 0),
+        (&["tail", "--count", "3"], 143),
+        (&["top", "--once", "--json"], 143),
+        (&["top", "--json"], 0),
+        (&["value", "publish", "/a", "1"], 143),
+    ] {
+        let command = [command, &["--resolver", "127.0.0.1:1"]].concat();
+        let mut waiting = BackgroundCommand::start(longshore(&command));
+        waiting.wait_for_stderr("waiting for the resolver");
+        waiting.send(Signal::TERM);
+        assert_eq!(waiting.ended().code, code, "{command:?}");
+    }
 }
 
 #[test]

@@ -137,6 +137,38 @@ fn a_replica_and_a_worker_report_and_its_commands_do_not() {
 }
 
 #[test]
+fn a_worker_reports_once_that_it_cannot_reach_a_publisher() {
+    let folder = tempfile::tempdir().unwrap();
+    let (manager, replica, proxy) =
+        (NotifySocket::bind(folder.path()), replica(), LossyProxy::new());
+    let at = replica.text("address");
+    let mut command = longshore(&["publisher", "run", "--json", "--listen", "127.0.0.1:0"]);
+    command.args(["--name", "pa", "--default", "/", "--advertise", &proxy.address.to_string()]);
+    command.args(["--resolver", at, "--data"]).arg(folder.path().join("data"));
+    let mut publisher = Service::start(command);
+    let mut command = longshore(&["work", "/jobs/a", "--resolver", at, "--", "true"]);
+    manager.manage(command.env("LONGSHORE_LOG", "debug"), WATCHDOG);
+    let mut worker = BackgroundCommand::start(command);
+    let is_logged_once = |worker: &mut BackgroundCommand| {
+        for level in ["WARN", "DEBUG"] {
+            let line = worker.wait_for_stderr("no link to the publisher");
+            assert!(line.contains(level), "not at {level}: {line}");
+        }
+    };
+
+    manager.lines_until("STATUS=not linked to publisher pa: ");
+    is_logged_once(&mut worker);
+    proxy.forward_to(publisher.text("address").parse().unwrap());
+    manager.lines_until("STATUS=publishers: 1; ");
+    publisher.kill();
+    worker.wait_for_stderr("link to the publisher lost");
+    is_logged_once(&mut worker);
+    worker.send(Signal::TERM);
+    manager.lines_until("STOPPING=1");
+    assert_eq!(worker.ended().code, 0);
+}
+
+#[test]
 fn a_whole_system_reports_that_it_works_and_stops() {
     let folder = tempfile::tempdir().unwrap();
     let manager = NotifySocket::bind(folder.path());

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{BackgroundCommand, CommandOutput, longshore, run};
@@ -108,6 +109,23 @@ fn a_secret_is_printed_once_and_only_its_hash_is_stored() {
         let refused =
             at(arguments).code(1).stderr_has(&["tokens.toml:3: hash of token a: not a hash"]);
         assert!(!refused.stderr.contains("lst_"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_secret_that_is_not_printed_is_a_failure() {
+    let folder = Folder::new();
+    folder.token(&["create", "shop", "--file", "tokens.toml"]).code(0);
+    let (read, closed) = std::io::pipe().unwrap();
+    drop(read);
+    for more in [&["--file", "tokens.toml"][..], &["--file", "tokens.toml", "--json"]] {
+        let mut command = longshore(&["token", "create", "shop", "--replace"]);
+        command.args(more).current_dir(folder.0.path()).stdout(closed.try_clone().unwrap());
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("its secret was not printed"), "{errors}");
+        assert!(errors.contains("run it again with --replace"), "{errors}");
     }
 }
 

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use common::{System, wait_until};
+use common::{BackgroundCommand, System, wait_until};
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::{Value, json};
 
@@ -118,6 +118,34 @@ fn grace_bounds_commands_and_a_second_signal_ends_them() {
         if code == 0 {
             assert_eq!(ended.json()["released"], 1);
         }
+    }
+}
+
+#[test]
+fn a_second_signal_leaves_no_command_running() {
+    const COMMANDS: usize = 100;
+    let system = System::up();
+    let lines = "x\n".repeat(COMMANDS);
+    system.run_with(&["enqueue", "/jobs/a", "--lines"], lines.as_bytes()).code(0);
+    let (_, file) = note(&system);
+    let script = format!("echo $$ >> {file}; exec sleep 60");
+    let concurrency = COMMANDS.to_string();
+    let arguments = ["work", "/jobs/a", "--grace", "1h", "--concurrency", &concurrency, "--"];
+    let mut command = system.command(&[&arguments[..], &["sh", "-c", &script]].concat());
+    // A single thread takes longer to kill them than the process takes to end.
+    command.env("TOKIO_WORKER_THREADS", "1");
+    let mut worker = BackgroundCommand::start(command);
+    wait_until("all commands run", || noted(&system).lines().count() == COMMANDS);
+    worker.send(Signal::TERM);
+    worker.wait_for_stderr("once more to stop now");
+    worker.send(Signal::TERM);
+    worker.ended().code(143);
+    for command in noted(&system).lines() {
+        // Nobody may have read its exit code.
+        wait_until("the command has ended", || {
+            let status = std::fs::read_to_string(format!("/proc/{command}/stat"));
+            status.map_or(true, |status| status.contains(") Z "))
+        });
     }
 }
 

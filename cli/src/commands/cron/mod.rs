@@ -13,7 +13,7 @@ use longshore::{
 use serde_json::{Value, json};
 
 use super::known_publishers::note_if_none;
-use super::{Context, missing_json, require_whole, warn_of_missing};
+use super::{Context, missing_json, require_confirmed, require_whole, warn_of_missing};
 use crate::arguments::{AddSchedule, Cron, CronAction, DryRun, OfSchedule};
 use crate::failure::{AlreadyReported, UsageError};
 use crate::output::{Table, grouped, shell_word};
@@ -168,7 +168,7 @@ async fn add(arguments: AddSchedule, mut context: Context) -> anyhow::Result<()>
             if !dry_run {
                 let removed = client.remove_schedule(name).await;
                 failed = match removed {
-                    Ok(removed) => report_missing(&removed).err(),
+                    Ok(removed) => require_confirmed(&removed, false).err(),
                     Err(why) => Some(anyhow::anyhow!("{name}: {why}")),
                 };
                 if failed.is_some() {
@@ -269,7 +269,7 @@ async fn change(of: OfSchedule, change: Change, mut context: Context) -> anyhow:
         note_if_none(&context).await;
         bail!(unknown(&name));
     }
-    report_missing(&gathered)
+    require_confirmed(&gathered, dry_run)
 }
 
 async fn would_change(

@@ -69,7 +69,10 @@ pub(crate) async fn run(arguments: Demo, mut context: Context) -> anyhow::Result
     let ledger = Ledger::new(files.into_iter().map(|file| file.into_os_string().into_vec()));
     let run = tokio::select! {
         run = observed(ledger,  temporary.path(), &context) => run,
-        () = stop.requested() => bail!("stopped; nothing was written"),
+        () = stop.requested() => {
+            report!("stopped; nothing was written");
+            return stop.ended(true);
+        }
     };
     let run = match run {
         Ok(run) => run,

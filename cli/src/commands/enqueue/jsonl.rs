@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use longshore::protocol::FairKey;
+use longshore::protocol::{FairKey, JobKeys};
 use longshore::{Due, JobId, NewJob, Unique};
 use serde::Deserialize;
 use serde_json::Value;
@@ -87,6 +87,8 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         })
     });
     super::set_idempotency(&mut job, line.idempotency_key, key_for.transpose()?);
+    let has_order_key = line.order_key.is_some()
+        || job.keys.as_deref().is_some_and(|keys| keys.order.is_some() && !are_of_latest(keys));
     if let Some(key) = line.order_key {
         job.keys_mut().order = Some(key);
     }
@@ -100,14 +102,16 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         (Some(key), weight) => {
             job.keys_mut().fair = Some(FairKey { key, weight: weight.unwrap_or(1) });
         }
-        (None, Some(_)) => return Err("fair_weight: the job has no fair_key".to_owned()),
+        (None, Some(weight)) => match job.keys.as_mut().and_then(|keys| keys.fair.as_mut()) {
+            Some(fair) => fair.weight = weight,
+            None => return Err("fair_weight: the job has no fair_key".to_owned()),
+        },
         (None, None) => {}
     }
-    let is_latest = line.latest.is_some();
-    if is_latest
-        && (line.unique.is_some() || job.keys.as_ref().is_some_and(|keys| keys.order.is_some()))
-    {
-        return Err("latest: the job has a unique or order key of its own; set one".to_owned());
+    let has_unique =
+        line.unique.is_some() || line.unique_until.is_some() || line.on_conflict.is_some();
+    if line.latest.is_some() && (has_unique || has_order_key) {
+        return Err("latest: the job has its own unique options or order key; set one".to_owned());
     }
     set_unique(&mut job, line.unique, line.unique_until, line.on_conflict)?;
     if let Some(key) = line.latest {
@@ -142,6 +146,8 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
     }
     job.options.prepared = line.prepare.unwrap_or(job.options.prepared);
     job.options.keep_result = line.result.unwrap_or(job.options.keep_result);
+    // Of a header that occurs twice, the first would count.
+    job.headers.0.retain(|(key, _)| !line.headers.contains_key(key));
     job.headers.0.extend(line.headers);
     if let Some(batch) = line.batch {
         job = job.in_batch(named("batch", parse_job_id(&batch))?);
@@ -152,6 +158,12 @@ pub(crate) fn read(line: &[u8], mut job: NewJob) -> Result<NewJob, String> {
         parents(&line.after_end, "after_end")?,
     ];
     super::add_parents(job, after.each_ref().map(Vec::as_slice))
+}
+
+/// Whether these are the keys that [`NewJob::latest`] sets. A line may set another latest.
+fn are_of_latest(keys: &JobKeys) -> bool {
+    let latest = |key: &String| Unique::by_key(key.as_str()).until_start().replace();
+    keys.unique.is_some() && keys.unique == keys.order.as_ref().map(latest)
 }
 
 fn parents(jobs: &[String], name: &str) -> Result<Vec<JobId>, String> {
@@ -255,6 +267,31 @@ mod tests {
     }
 
     #[test]
+    fn a_line_takes_precedence_over_the_options_of_the_command() {
+        let mut template = job().latest("a");
+        template.headers.0.push(("tenant".to_owned(), "default".to_owned()));
+        template.headers.0.push(("a".to_owned(), "b".to_owned()));
+        template.keys_mut().fair = Some(FairKey { key: "t".to_owned(), weight: 1 });
+        let line = br#"{"payload":1,"latest":"b","fair_weight":3,"headers":{"tenant":"acme"}}"#;
+        let job = read(line, template.clone()).unwrap();
+        assert_eq!(job.headers.get("tenant"), Some("acme"));
+        assert_eq!((job.headers.get("a"), job.headers.0.len()), (Some("b"), 2));
+        let keys = job.keys.unwrap();
+        assert_eq!(keys.fair, Some(FairKey { key: "t".to_owned(), weight: 3 }));
+        let latest = Unique::by_key("b").until_start().replace();
+        assert_eq!((&keys.unique, keys.order.as_deref()), (&Some(latest), Some("b")));
+        for own in [
+            r#""order_key":"a""#,
+            r#""unique":"a""#,
+            r#""unique_until":"end""#,
+            r#""on_conflict":"refuse""#,
+        ] {
+            let line = format!(r#"{{"payload":1,"latest":"b",{own}}}"#);
+            assert!(read(line.as_bytes(), template.clone()).unwrap_err().starts_with("latest: "));
+        }
+    }
+
+    #[test]
     fn a_string_payload_is_used_verbatim_with_default_options() {
         let read = read(br#"{"payload":"a \"b\""}"#, job()).unwrap();
         assert_eq!(&read.payload[..], b"a \"b\"");
@@ -277,6 +314,7 @@ mod tests {
             (r#"{"payload":1,"on_conflict":"keep"}"#, "on_conflict: the job has no unique key"),
             (r#"{"payload":1,"unique":true,"unique_until":"x"}"#, "unique_until: 'x'"),
             (r#"{"payload":1,"unique":""}"#, "unique: the key is empty"),
+            (r#"{"payload":1,"fair_weight":3}"#, "fair_weight: the job has no fair_key"),
             (r#"{"payload":1,"lease":"1ms"}"#, "12h"),
             (r#"{"payload":1,"backoff":"often"}"#, "backoff: "),
             (r#"{"payload":1,"run_timeout":"40000d"}"#, "run_timeout: "),

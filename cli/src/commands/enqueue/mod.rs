@@ -9,6 +9,7 @@ mod wait;
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStringExt;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -37,8 +38,8 @@ use tally::{Reason, Tally};
 /// printed.
 const IS_NEW_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The most jobs that `--wait` accepts: a queue retains as many ended jobs, and it bounds the
-/// receipts in memory.
+/// The most jobs that `--wait` accepts: by default a queue retains as many ended jobs, and it
+/// bounds the receipts in memory.
 const WAIT_JOBS_MAX: usize = 100_000;
 
 pub(crate) async fn run(arguments: Enqueue, mut context: Context) -> anyhow::Result<()> {
@@ -269,10 +270,11 @@ async fn send(
     let mut batches = source::read(source, arguments.only.clone());
     let mut next = 1;
     let mut sent = 0;
+    let mut stopped = pin!(stop.requested());
     loop {
         let batch = tokio::select! {
             batch = batches.recv() => batch,
-            () = stop.requested() => {
+            () = &mut stopped => {
                 keep_sending.set(false);
                 reading = Reading::Interrupted;
                 None
@@ -298,17 +300,35 @@ async fn send(
                 tally.borrow_mut().not_read_from(number);
                 return Ok(Reading::Ended);
             }
+            // A batch may be 100,000 jobs. A send that waits has the same limit itself, and reports
+            // why it waited.
+            if let Some(limit) = deadline.expired() {
+                tally.borrow_mut().not_read_from(number);
+                return Ok(Reading::TimedOut(limit));
+            }
             if arguments.wait && sent == WAIT_JOBS_MAX {
                 tally.borrow_mut().not_read_from(number);
                 bail!("--wait waits for at most {WAIT_JOBS_MAX} jobs; enqueue more without it");
             }
             sent += 1;
             let id = if is_single { template.id } else { new_id() };
-            match job_of(item, NewJob { id, ..template.clone() }, arguments.jsonl) {
+            match job_of(item, NewJob { id, ..template.clone() }, arguments) {
                 Err(why) => tally.borrow_mut().not_sent(number, why),
-                Ok(job) => match pipeline.send(job).await {
-                    Ok(index) => tally.borrow_mut().sent(index, number),
-                    Err(error) => keep_sending.set(tally.borrow_mut().failed(number, &error)),
+                Ok(job) => tokio::select! {
+                    biased;
+                    () = &mut stopped => {
+                        tally.borrow_mut().not_read_from(number);
+                        return Ok(Reading::Interrupted);
+                    }
+                    sent = pipeline.send(job) => match sent {
+                        Ok(index) => tally.borrow_mut().sent(index, number),
+                        Err(error) => {
+                            // Never set again: a receipt may have cleared it during the send.
+                            if !tally.borrow_mut().failed(number, &error) {
+                                keep_sending.set(false);
+                            }
+                        }
+                    },
                 },
             }
         }
@@ -322,12 +342,15 @@ async fn send(
     Ok(reading)
 }
 
-fn job_of(item: Item, job: NewJob, is_json: bool) -> Result<NewJob, String> {
+fn job_of(item: Item, job: NewJob, arguments: &Enqueue) -> Result<NewJob, String> {
     let payload = item.payload?;
-    if !is_json {
+    if !arguments.jsonl {
         return Ok(with_unique_payload(NewJob { payload, ..job }));
     }
     let job = jsonl::read(&payload, job)?;
+    if arguments.wait && job.options.prepared {
+        return Err("prepare: --wait would wait for its confirmation".to_owned());
+    }
     check_runs(&job.options)?;
     Ok(with_unique_payload(job))
 }

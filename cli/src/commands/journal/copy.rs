@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::super::Context;
 use super::{bytes, warn, with_progress};
-use crate::output::counted;
+use crate::output::{counted, grouped};
 
 pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> anyhow::Result<()> {
     // The copy syncs the parent directory, so the path needs one.
@@ -30,12 +30,17 @@ pub(super) async fn run(dir: PathBuf, dest: PathBuf, mut context: Context) -> an
             &format!("payload  {file} at byte {offset}{index}: {}; copied unchanged", finding.what),
         );
     }
+    if copied.more_findings > 0 {
+        let more = grouped(copied.more_findings);
+        warn(&context.output, &format!("and {more} more damaged payloads; copied unchanged"));
+    }
     if context.output.is_json() {
         context.output.json_pretty(&json!({
             "copy": dest.display().to_string(), "journal": copied.journal.to_string(),
             "publisher": copied.publisher.to_string(), "last_index": copied.last_index,
             "snapshot": copied.snapshot, "files": copied.files, "bytes": copied.bytes,
-            "damaged_payloads": copied.findings.len(), "seconds": seconds,
+            "damaged_payloads": copied.findings.len() as u64 + copied.more_findings,
+            "seconds": seconds,
         }))?;
     } else {
         report_note!(

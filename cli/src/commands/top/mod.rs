@@ -105,7 +105,7 @@ pub(crate) async fn run(arguments: Top, mut context: Context) -> anyhow::Result<
                 print(&dashboard, &mut context)?;
                 anyhow::bail!("metrics of some publishers or replicas have not arrived");
             }
-            () = stop.requested() => return Ok(()),
+            () = stop.requested() => return stop.ended(arguments.once),
             input = next_input(screen.as_mut()) => if let Some(screen) = &mut screen {
                 if screen.handle(input, &dashboard) {
                     return Ok(());

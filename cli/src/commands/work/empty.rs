@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::bail;
 use longshore::protocol::messages::work::QueueStat;
 use longshore::{Glob, PublisherAnswers, Queues, QueuesError};
 
@@ -40,6 +41,7 @@ pub(crate) async fn initial_totals(queues: &Queues, patterns: &[Glob]) -> Option
 
 /// Waits until the matching queues are empty, and passes the number of jobs completed in the
 /// meantime to `completed`. Also waits for publishers that do not answer, which may have jobs.
+/// Fails if one does not permit it.
 pub(crate) async fn until(
     queues: &Queues,
     patterns: &[Glob],
@@ -62,6 +64,13 @@ pub(crate) async fn until(
             Err(error) => return Err(error.into()),
         };
         answered = Instant::now();
+        if let Some(forbids) = stats.missing.iter().find(|missing| missing.is_forbidden) {
+            bail!(
+                "--until-empty needs the right inspect: publisher {} does not list its queues: {}",
+                forbids.publisher.name,
+                forbids.why
+            );
+        }
         let merged = stats.merged();
         let sums = QueueTotals::of(&merged);
         if stats.is_whole() {
@@ -170,7 +179,8 @@ impl QueueTotals {
     fn of(queues: &[QueueStat]) -> QueueTotals {
         let mut sum = QueueTotals::default();
         for queue in queues {
-            // Who has the turn that a blocked job waits for is counted by its own state.
+            // Blocked jobs are not counted: they wait for another job, or for a rate, which may take
+            // hours.
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;
             sum.prepared += queue.counts.prepared;

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use bytes::Bytes;
-use longshore::{Job, JobContext, JobFailure, QueuePatterns, StatsWatch, Worker, WorkerReport};
+use longshore::{
+    Job, JobContext, JobFailure, QueuePatterns, StatsWatch, SubscriptionStatus, Worker,
+    WorkerReport,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::timeout;
@@ -165,10 +168,17 @@ fn check(stats: &StatsWatch) -> Health {
 
 fn status(stats: &StatsWatch) -> String {
     let now = stats.now();
-    match (now.publishers_alive, now.running) {
-        (0, _) => "no publisher has these queues: waiting for one".to_owned(),
-        (linked, running) => format!("publishers: {linked}; commands running: {running}"),
+    if now.publishers_alive > 0 {
+        let (linked, running) = (now.publishers_alive, now.running);
+        return format!("publishers: {linked}; commands running: {running}");
     }
+    let lost = stats.publishers().into_iter().find_map(|publisher| match publisher.status {
+        SubscriptionStatus::Dead { reason, .. } => {
+            Some(format!("not linked to publisher {}: {reason}", publisher.name))
+        }
+        _ => None,
+    });
+    lost.unwrap_or_else(|| "waiting for a publisher of these queues".to_owned())
 }
 
 /// The queues to take jobs from, and in which order.
