@@ -152,10 +152,9 @@ impl Command {
         }
     }
 
-    /// True if it goes on once its output is closed: it serves clients, changes something, or is
-    /// read by its exit code.
+    /// True if its exit code tells more than its output: nobody may read that.
     pub(crate) fn goes_on_without_output(&self) -> bool {
-        self.changes() || self.listens() || matches!(self, Command::Work(_) | Command::Check(_))
+        self.changes() || matches!(self, Command::Work(_) | Command::Check(_))
     }
 
     /// The log filter unless one is configured. Services log at `info`, `up` and `work` at `warn`.
