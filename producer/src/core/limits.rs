@@ -36,8 +36,8 @@ pub(super) const RESOLVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub(super) const NOT_HOME_MAX: u32 = 3;
 /// How soon a negative answer of a warming replica is retried.
 pub(super) const WARMING_RETRY: Duration = Duration::from_millis(500);
-/// The least time from the end of a resolve request for all publishers to the next one. While all replicas are warming,
-/// each makes a link to each replica.
+/// The least time from the end of a resolve request for all publishers to the next one. While all
+/// replicas are warming, each makes a link to each replica.
 pub(super) const ALL_PUBLISHERS_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a batch may be refused because an earlier one is missing.
 pub(super) const GAPS_MAX: u32 = 3;

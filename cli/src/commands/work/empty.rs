@@ -179,8 +179,8 @@ impl QueueTotals {
     fn of(queues: &[QueueStat]) -> QueueTotals {
         let mut sum = QueueTotals::default();
         for queue in queues {
-            // Blocked jobs are not counted: they wait for another job, or for a rate, which may take
-            // hours.
+            // Blocked jobs are not counted: they wait for another job, or for a rate, which may
+            // take hours.
             sum.active += queue.counts.ready + queue.counts.running + queue.counts.retrying;
             sum.scheduled += queue.counts.scheduled;
             sum.prepared += queue.counts.prepared;
